@@ -1,0 +1,55 @@
+# The commands of the house. `make` alone lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help install test slow cover check format demo bench lock clean
+
+BIN := .venv/bin
+ARGS ?=
+
+help: ## what there is to run
+	@printf 'Weirgate\n\n'
+	@bold= plain=; [ -t 1 ] && [ -z "$${NO_COLOR:-}" ] && { bold=$$'\e[1m'; plain=$$'\e[0m'; }; \
+	awk -F ':.*## ' -v b="$$bold" -v p="$$plain" \
+	    '/^[a-z]+:.*## / { printf "  %smake %-8s%s %s\n", b, $$1, p, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@printf '\nARGS is passed on:  make test ARGS="tests/core -x"\n'
+
+install: ## .venv with everything locked and hashed (again: under a second)
+	@scripts/install.sh
+
+test: install ## all tests
+	@$(BIN)/python -m pytest $(ARGS)
+
+slow: install ## the long versions of the scenarios: every recorded conversation, a thousand turns
+	@$(BIN)/python -m pytest tests/scenarios -m slow $(ARGS)
+
+cover: install ## all tests with branch coverage; the core must be covered whole
+	@$(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
+	@$(BIN)/coverage report --include='proxy/core/*' --fail-under=100
+
+check: install ## format, lint, types, imports, the law of the house: all of them, whatever fails first
+	@status=0; \
+	for tool in "ruff format --check ." "ruff check ." mypy "lint-imports --no-logo" \
+	    "python -m pytest -q tests/test_house.py tests/test_readme.py -m 'not tool'"; do \
+	    printf '== %s\n' "$$tool"; \
+	    eval "$(BIN)/$$tool" || { status=1; failed="$${failed:-} $${tool%% *}"; }; \
+	done; \
+	[ $$status = 0 ] || printf 'check: failed:%s\n' "$$failed" >&2; \
+	exit $$status
+
+format: install ## format the code and apply the fixes that are safe
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+demo: install ## a real local model, forty turns, directly and through the gateway
+	@$(BIN)/python demo/run.py $(ARGS)
+
+bench: install ## direct, nginx, a bare pass-through and the gateway, side by side
+	@$(BIN)/python benchmarks/run.py $(ARGS)
+
+lock: install ## write the locks anew (ARGS=--upgrade for newer versions)
+	@scripts/lock.sh $(ARGS)
+
+clean: ## caches and reports; .venv stays
+	@rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.* htmlcov dist build
+	@find . -path ./.venv -prune -o -name __pycache__ -type d -print0 | xargs -0 -r rm -rf

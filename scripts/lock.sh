@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Writes the locks: every package at one version with the hashes of all its files, and no index address.
+#
+#   scripts/lock.sh                      what pyproject.toml asks for, keeping versions that still fit
+#   scripts/lock.sh --upgrade            the newest versions that fit
+#   scripts/lock.sh --upgrade-package X  the newest X only
+#
+# One lock serves Linux on x86_64 and aarch64 and macOS, Python 3.11 and later. litellm is an extra and in no lock here.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+uv=.venv/bin/uv
+[ -x "$uv" ] || uv=$(command -v uv) || { echo "lock: no uv; run 'make install' first" >&2; exit 1; }
+
+compile() {
+    "$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
+        --no-emit-find-links "$@" >/dev/null
+}
+
+compile pyproject.toml --output-file requirements/runtime.txt "$@"
+# The development lock holds the runtime at exactly the same versions.
+compile pyproject.toml --group dev --constraint requirements/runtime.txt --output-file requirements/dev.txt "$@"
+
+for lock in requirements/runtime.txt requirements/dev.txt; do
+    echo "lock: $lock: $(grep -c '==' "$lock") packages"
+done

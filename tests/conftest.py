@@ -1,0 +1,40 @@
+"""What holds for every test: recorded data is there or its absence is said aloud, and properties are repeatable.
+
+Fixtures of one room belong into that room's own conftest.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import settings
+
+from tests import data
+
+IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false", "no")
+
+# No deadline: the machine may be busy. No example database: two runs at once must not meet. In CI the examples are
+# the same each time, so a red run is a changed program.
+settings.register_profile("local", deadline=None, database=None)
+settings.register_profile("ci", deadline=None, database=None, derandomize=True)
+settings.load_profile("ci" if IN_CI else "local")
+
+_left_out = pytest.StashKey[int]()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    needing = [item for item in items if item.get_closest_marker("data")]
+    if not needing or data.is_there():
+        return
+    where = f"{data.folder()} is absent (WEIRGATE_DATA names another place)"
+    if IN_CI:
+        raise pytest.UsageError(f"{len(needing)} tests need the recorded data, and {where}; in CI that is an error")
+    config.stash[_left_out] = len(needing)
+    for item in needing:
+        item.add_marker(pytest.mark.skip(reason="recorded data is absent"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if count := config.stash.get(_left_out, 0):
+        terminalreporter.write_sep("!", f"{count} tests skipped: no recorded data at {data.folder()}", yellow=True)
