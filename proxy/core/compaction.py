@@ -1,0 +1,213 @@
+"""When a history no longer fits: what stays, what the notes stand for, and how the two are put together.
+
+Code decides what survives. From the front: system messages untouched; the notes (earlier requests word for word, the
+ledger, a model's narrative where there is one); the open request if the cut falls inside its turn; the tail of whole
+groups, byte for byte. Any end of a group is a legal cut. A plan that gains nothing is no plan: then None, and nothing
+changes. Everything here is a function of its arguments, so equal histories give equal notes.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+from proxy.core.chain import Chain, message
+from proxy.core.conversation import SYSTEM, Block, Message, Text, ToolResult
+from proxy.core.ledger import Ledger, named
+from proxy.core.measure import MESSAGE_OVERHEAD, Room, estimate
+from proxy.core.notes import Compaction, Notes
+from proxy.core.pins import Request, pinned
+from proxy.core.policy import Policy
+from proxy.core.render import clipped, notes_text
+from proxy.core.tail import History, Tail, choose
+
+_FRAME: Final = 110
+"""Estimated tokens of the notes' own sentences."""
+_UNNAMED: Final = "cmp_" + "0a1b2c3d4e" * 2 + "5f6a7b"
+
+
+def assemble(messages: tuple[Message, ...], chain: Chain, compaction: Compaction) -> tuple[Message, ...]:
+    """The told messages: `messages` with what `compaction` covers replaced by its notes."""
+    cut = chain.behind(compaction.covers)
+    limits = dict(compaction.clips)
+    told = list(_standing(messages[:cut], compaction.standing))
+    if compaction.covers or compaction.notes.ledger:
+        told.append(message("user", (Text(text=notes_text(compaction)),)))
+    kept = [*(_open(messages, cut) if compaction.notes.part else ()), *range(cut, len(messages))]
+    told.extend(_clip(messages[index], limits.get(chain.counted[index])) for index in kept)
+    return tuple(told)
+
+
+def applicable(found: tuple[Compaction, ...], chain: Chain) -> tuple[Compaction, ...]:
+    """Those of `found` that belong to this history, the least compacted first."""
+    own = [item for item in found if chain.holds(item.digest, item.messages)]
+    return tuple(sorted(own, key=lambda item: (item.covers, -item.after, item.id)))
+
+
+def plan(history: History, room: Room, policy: Policy, before: int, share: float = 1.0) -> Compaction | None:
+    """A compaction of `history` that brings its prompt to about `room.target` x `share` tokens.
+
+    `before` is the projected size of the prompt it would replace. None where nothing can be gained: the parts that
+    must stay are too large, or nothing lies before them.
+    """
+    goal = int(_goal(history, room) * share)
+    spare = goal - history.fixed
+    if spare < room.window // 16:
+        spare = max(room.window // 16, min(goal, room.fit) - history.fixed)
+    tail = choose(history, policy, spare, room.fit - history.fixed, room.most - history.fixed)
+    if tail is None:
+        return None
+    matter = _Matter(history, tail)
+    for squeeze in (1.0, 0.5, 0.2, 0.0):
+        made = _write(matter, policy, _budget(history, tail, room, spare, squeeze))
+        after = history.fixed + tail.tokens + history.scaled(MESSAGE_OVERHEAD + estimate(notes_text(made)))
+        if after <= max(room.fit if tail.tokens + history.fixed <= room.fit else room.most, goal):
+            break
+    else:
+        return None
+    if after >= before:
+        return None
+    made = msgspec.structs.replace(made, before=before, after=after, window=room.window)
+    return msgspec.structs.replace(made, id=_identity(made))
+
+
+def _goal(history: History, room: Room) -> int:
+    """The target, or less where the recent turns are so large that the target would be outgrown at once."""
+    turns = history.turns[-5:-1]
+    if not turns:
+        return room.target
+    grown = sum(history.size(turn.first, turn.last) for turn in turns) / len(turns)
+    leaving = int(room.trigger - 3.5 * grown)
+    return min(room.target, leaving) if leaving > room.target // 2 else room.target
+
+
+def _budget(history: History, tail: Tail, room: Room, spare: int, squeeze: float) -> tuple[int, int]:
+    """Estimated tokens for pins and for ledger and narrative: shares of `spare`, or half of what a large tail leaves."""
+    left = max(spare - tail.tokens, (room.fit - history.fixed - tail.tokens) // 2, 0)
+    return int(min(left, spare) * squeeze / history.scale), int(spare / history.scale)
+
+
+class _Matter:
+    """What the notes of one tail can be made of, gathered once."""
+
+    def __init__(self, history: History, tail: Tail) -> None:
+        self.history = history
+        self.tail = tail
+        self.turns = tuple(turn for turn in history.turns if turn.last < tail.start)
+        self.requests = tuple(
+            Request(turn=number, text=text, messages=len(opening))
+            for number, opening in enumerate(history.openings[: len(self.turns)], 1)
+            if (text := "\n\n".join(filter(None, map(_words, (history.messages[i] for i in opening)))))
+        )
+        self.ledger = _ledger(history, tail)
+        self.told = named(_tail_texts(history, tail))
+
+
+def _words(item: Message) -> str:
+    """What the user said in `item`, media by name: an image alone is a request too."""
+    parts: list[str] = []
+    for block in item.blocks:
+        if type(block) is Text:
+            parts.extend([block.text.strip()] if block.text.strip() else [])
+            parts.extend(f"[{media.kind}]" for media in block.media)
+    return "\n".join(parts)
+
+
+def _write(matter: _Matter, policy: Policy, budget: tuple[int, int]) -> Compaction:
+    left, spare = budget
+    left = max(0, left - _FRAME)
+    history, tail = matter.history, matter.tail
+    pins, dropped, used = pinned(matter.requests, min(left, int(policy.pinned_max_share * spare)))
+    ledger = matter.ledger
+    entries, unlisted = ledger.best(left - used, matter.told | named(pin.text for pin in pins))
+    notes = Notes(
+        turns=len(matter.turns),
+        part=bool(history.parted(tail.start)),
+        pins=pins,
+        dropped=dropped,
+        ledger=entries,
+        unlisted=unlisted,
+        calls=ledger.calls[:12] if left > used + 60 else (),
+    )
+    covers = history.chain.counted[tail.start - 1] if tail.start else 0
+    reach = max([covers, *(counted for counted, _ in tail.clips)])
+    return Compaction(
+        id=_UNNAMED,
+        digest=history.chain.after[history.chain.behind(reach) - 1] if reach else history.chain.start,
+        messages=reach,
+        covers=covers,
+        notes=notes,
+        clips=tail.clips,
+        standing=tail.standing,
+    )
+
+
+def _ledger(history: History, tail: Tail) -> Ledger:
+    """Sightings in all that is covered, and in what the tail holds only clipped."""
+    ledger = Ledger(history.scan)
+    turn = 0
+    starts = {item.first for item in history.turns}
+    clips = {counted for counted, _ in tail.clips}
+    for index, item in enumerate(history.messages):
+        turn += index in starts
+        if item.role in SYSTEM:
+            continue
+        if index < tail.start or history.chain.counted[index] in clips:
+            ledger.add(item, max(turn, 1))
+    return ledger
+
+
+def _tail_texts(history: History, tail: Tail) -> list[str]:
+    """Everything that the told tail says, calls included."""
+    limits = dict(tail.clips)
+    texts: list[str] = []
+    for index in (*history.parted(tail.start), *range(tail.start, len(history.messages))):
+        item = _clip(history.messages[index], limits.get(history.chain.counted[index]))
+        texts.append(item.text)
+        texts.extend(call.arguments for call in item.calls)
+    return texts
+
+
+def _standing(front: tuple[Message, ...], keep: int) -> tuple[Message, ...]:
+    """System messages of the covered part: the leading ones all, of the others the newest `keep` different ones."""
+    lead = next((index for index, item in enumerate(front) if item.role not in SYSTEM), len(front))
+    inner: dict[bytes, Message] = {}
+    for item in reversed(front[lead:]):
+        if item.role in SYSTEM and len(inner) < keep:
+            inner.setdefault(item.digest, item)
+    return front[:lead] + tuple(reversed(inner.values()))
+
+
+def _open(messages: tuple[Message, ...], cut: int) -> tuple[int, ...]:
+    """The user messages before `cut` that opened the turn in which it falls."""
+    last = cut - 1
+    while messages[last].role != "user":
+        last -= 1
+    found: list[int] = []
+    for index in range(last, -1, -1):
+        if messages[index].role == "user":
+            found.append(index)
+        elif messages[index].role not in SYSTEM:
+            break
+    return tuple(reversed(found))
+
+
+def _clip(item: Message, characters: int | None) -> Message:
+    """`item` with each result or user text cut to `characters`; calls and arguments are never touched."""
+    if characters is None:
+        return item
+    blocks: list[Block] = []
+    for block in item.blocks:
+        if type(block) is ToolResult:
+            block = ToolResult(call_id=block.call_id, text=clipped(block.text, characters), media=block.media)
+        elif type(block) is Text:
+            block = Text(text=clipped(block.text, characters), media=block.media)
+        blocks.append(block)
+    return message(item.role, tuple(blocks), name=item.name)
+
+
+def _identity(made: Compaction) -> str:
+    """Of the same length and make as `_UNNAMED`, so that naming a compaction does not change its size."""
+    return "cmp_" + blake2b(msgspec.json.encode(made), digest_size=13).hexdigest()

@@ -1,0 +1,60 @@
+"""What an upstream says while it answers, one increment at a time.
+
+A dialect reads wire frames into these; `relay` decides what of them the client may see. `raw` is the frame's
+bytes as they arrived, ready to be sent on; None for a frame that the gateway makes and a dialect renders.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from proxy.core.usage import Usage
+
+
+class CallDelta(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of a tool call: `index` says which call of the message it belongs to."""
+
+    index: int
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+class Said(msgspec.Struct, frozen=True, kw_only=True):
+    """A data frame with a choice. `blank` is True while it carries nothing a reader would see (a role alone)."""
+
+    raw: bytes | None
+    choice: int = 0
+    text: str = ""
+    reasoning: str = ""
+    calls: tuple[CallDelta, ...] = ()
+    finish: str | None = None
+    usage: Usage | None = None
+    blank: bool = False
+
+
+class Counted(msgspec.Struct, frozen=True, kw_only=True):
+    """A data frame without choices that carries the usage."""
+
+    raw: bytes | None
+    usage: Usage
+
+
+class Broke(msgspec.Struct, frozen=True, kw_only=True):
+    """An error inside the stream. `body` is its JSON as sent, for `overflow.recognise`."""
+
+    status: int
+    body: bytes
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """The dialect's end mark (`[DONE]`)."""
+
+
+class Remark(msgspec.Struct, frozen=True, kw_only=True):
+    """A comment or anything else that carries no data; may be forwarded, means nothing."""
+
+    raw: bytes
+
+
+Event = Said | Counted | Broke | Ended | Remark

@@ -1,0 +1,177 @@
+"""The order of one call, from what was asked to what was answered. Written once, here.
+
+    repair -> recall -> measure -> over the trigger? compact -> send -> overflow? cure, send again -> remember
+
+A generator that yields steps and is sent their answers; errors are thrown in at the place that asked. It holds no I/O,
+so a test plays a call like a script. At most one recovery per upstream attempt and three per call, each with a strictly
+smaller prompt; none once a data frame has reached the client.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from proxy.core import measure, overflow
+from proxy.core.branch import Branch, Done
+from proxy.core.errors import Overflow, TooLong, UpstreamError, WindowExceeded
+from proxy.core.own_compaction import asks_for_summary
+from proxy.core.policy import Mode
+from proxy.core.steps import Call, Claim, Flow, Outcome, Prompt, Remember, Reply, Report, Send, Snapshot
+from proxy.core.usage import Purpose
+
+RECOVERIES: Final = 3
+RETRIES: Final = 1
+_SHARES: Final = (1.0, 0.6, 0.35)
+"""How much of the target each recovery aims at: every refusal makes the next prompt smaller."""
+_PATIENCE: Final = 0.25
+"""Seconds before a call is repeated where the provider names none."""
+
+
+def exchange(call: Call, snap: Snapshot) -> Flow[Outcome]:
+    """Serve `call`. Returns how it ended; raises a WeirgateError where it cannot be served, ClientLeft where nobody
+    waits any more."""
+    if snap.mode is Mode.OFF:
+        prompt = _unread(call, snap)
+        reply = yield from Send(prompt=prompt)
+        return Outcome(report=prompt.report, reply=reply)
+    branch = Branch(call, snap)
+    yield from branch.recall()
+    prompt = yield from _fitted(branch)
+    if snap.mode is Mode.OBSERVE:
+        prompt = branch.observed(prompt)
+    prompt, reply, recoveries = yield from _answered(branch, prompt)
+    yield from branch.remember(prompt, reply)
+    return Outcome(report=prompt.report, reply=reply, recoveries=recoveries)
+
+
+def _unread(call: Call, snap: Snapshot) -> Prompt:
+    """Mode off: nothing is looked at."""
+    report = Report(conversation=snap.fresh, tokens=0, window=None)
+    return Prompt(
+        messages=call.messages, untouched=True, max_output=call.max_output, estimated=0, shape=b"", report=report
+    )
+
+
+def _fitted(branch: Branch) -> Flow[Prompt]:
+    """The prompt to begin with: whole if it fits, else with the least compacted notes that fit, else with new ones.
+
+    A failure to compact changes nothing before a call: the smallest known prompt goes out, and the provider decides.
+    """
+    again = branch.same_again()
+    if again is not None:
+        return again
+    room = branch.room
+    whole = branch.prompt(None)
+    if room is None:
+        return branch.compacted_before(None) or whole
+    # A client's own compaction request reads everything if it can (it hides nothing from its own notes).
+    bound = room.fit if asks_for_summary(branch.messages) else room.trigger
+    if branch.uncertain(whole, bound):
+        yield from branch.count()
+        whole = branch.prompt(None)
+    if whole.report.tokens <= bound and not branch.was_compacted(whole, bound):
+        return whole
+    known = branch.compacted_before(bound)
+    if known is not None:
+        return known
+    made = yield from _compacted(branch, room, whole.report.tokens, "auto")
+    return _bounded(made or branch.smallest(whole), room)
+
+
+def _bounded(prompt: Prompt, room: measure.Room) -> Prompt:
+    """`prompt` with the output lowered to what it leaves of the window, where what must stay takes the reserve."""
+    left = room.most + measure.LEAST_OUTPUT - prompt.report.tokens
+    if prompt.max_output is None or prompt.report.tokens <= room.fit or not left >= measure.LEAST_OUTPUT:
+        return prompt
+    if left >= prompt.max_output:
+        return prompt
+    report = msgspec.structs.replace(prompt.report, output=left)
+    return msgspec.structs.replace(prompt, max_output=left, report=report)
+
+
+def _answered(branch: Branch, prompt: Prompt) -> Flow[tuple[Prompt, Reply, int]]:
+    """Send; cure an overflow with a smaller prompt; repeat once what failed before anybody worked on it."""
+    purpose: Purpose = "chat"
+    recoveries = retries = 0
+    delay = 0.0
+    while True:
+        try:
+            reply = yield from Send(prompt=prompt, purpose=purpose, delay=delay)
+        except TooLong as refused:
+            cured = None
+            if branch.snap.mode is Mode.ENFORCE and recoveries < RECOVERIES and not refused.said:
+                cured = yield from _cured(branch, prompt, refused.overflow, recoveries)
+            if cured is None:
+                raise _final(branch, prompt, refused.overflow) from refused
+            prompt, purpose, delay = cured, "recovery", 0.0
+            recoveries += 1
+        except UpstreamError as failed:
+            if not failed.again or retries == RETRIES:
+                raise
+            retries += 1
+            purpose, delay = "retry", _PATIENCE if failed.retry_after is None else failed.retry_after
+        else:
+            return prompt, reply, recoveries
+
+
+def _cured(branch: Branch, prompt: Prompt, refused: Overflow, tried: int) -> Flow[Prompt | None]:
+    """A strictly smaller request, or None. What the refusal states is kept for the next calls."""
+    learned = branch.learn(refused, prompt)
+    if learned is not None:
+        yield from Remember(
+            scope=branch.snap.scope,
+            agent=branch.snap.agent,
+            conversation=prompt.report.conversation,
+            learned=learned,
+        )
+    lowered = branch.lowered(prompt, refused)
+    if lowered is not None:
+        return lowered
+    room = branch.room
+    if room is None:
+        return None
+    known = branch.compacted_before(min(room.trigger, prompt.report.tokens - 1)) if tried == 0 else None
+    if known is not None and known.estimated < prompt.estimated:
+        return msgspec.structs.replace(known, report=msgspec.structs.replace(known.report, compaction="recovered"))
+    size = max(prompt.report.tokens, refused.requested or 0, room.window + (refused.over_by or 1))
+    made = yield from _compacted(branch, room, size, "recovered", _SHARES[tried])
+    if made is None or made.estimated >= prompt.estimated:
+        return None
+    return _bounded(made, room)
+
+
+def _compacted(branch: Branch, room: measure.Room, before: int, done: Done, share: float = 1.0) -> Flow[Prompt | None]:
+    """The prompt behind a new compaction, which is stored first; None where nothing can be gained.
+
+    Whoever comes second to a branch waits for the first and looks again.
+    """
+    ours = yield from Claim(key=branch.key)
+    if not ours:
+        yield from branch.recall()
+        known = branch.compacted_before(min(room.trigger, before - 1))
+        if known is not None:
+            return known
+    yield from branch.count()
+    made = branch.plan(room, before, share)
+    if made is None:
+        return None
+    prompt = branch.prompt(made, done)
+    yield from Remember(
+        scope=branch.snap.scope,
+        agent=branch.snap.agent,
+        conversation=prompt.report.conversation,
+        label=branch.call.label,
+        root=branch.key,
+        compaction=made,
+        results=branch.cut_results(made),
+    )
+    return prompt
+
+
+def _final(branch: Branch, prompt: Prompt, refused: Overflow) -> WindowExceeded:
+    """What the client gets when nothing helps: the text and code that every client recognises, with the numbers."""
+    limit = refused.limit or prompt.report.window
+    requested = refused.requested or max(prompt.report.tokens, (limit or 0) + 1)
+    return WindowExceeded(overflow.final_text(requested, limit))

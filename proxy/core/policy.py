@@ -1,0 +1,95 @@
+"""Thresholds for a model, what a model is, and what it costs.
+
+Values and their matching; reading the files is `proxy.policies`' work. Shares are fractions of what they name.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from fnmatch import fnmatchcase
+
+import msgspec
+
+
+class Mode(StrEnum):
+    """enforce: keep it inside the window. observe: measure and report, forward the client's bytes. off: only relay."""
+
+    ENFORCE = "enforce"
+    OBSERVE = "observe"
+    OFF = "off"
+
+
+class Tariff(msgspec.Struct, frozen=True, kw_only=True):
+    """Prices in nano-dollars per token (a price of $2.50 per million tokens is 2_500).
+
+    `cached` and `cache_write` are what a token read from or written to the provider's prompt cache costs; None
+    means that the provider does not price it apart (it costs `input`). `source` and `version` say where it is from.
+    """
+
+    input: int
+    output: int
+    cached: int | None = None
+    cache_write: int | None = None
+    source: str = "catalogue"
+    version: str = ""
+
+
+class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a model: tokens it can take in all, take as input alone, give as output; and its tariff."""
+
+    name: str
+    window: int | None = None
+    input_limit: int | None = None
+    max_output: int | None = None
+    tariff: Tariff | None = None
+    encoding: str = "o200k_base"
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """One policy, complete: keys that its file leaves out were inherited from the default policy.
+
+    match              pattern of model names (`*` and `?`), the most specific match wins
+    mode               see Mode
+    window             tokens; None: learned, else catalogue; unknown: reactive only
+    compact_at         share of the window at which a conversation is compacted (0.30-0.95)
+    target             share of the window that a compaction aims at
+    reserve_max_share  most that the requested output may hold back of the window
+    tail_messages, tail_max_share    messages kept word for word at the end; their most of what target leaves
+    pinned_max_share   most of it for the user's earlier requests
+    ledger_max_share   most of it for the ledger of identifiers
+    summary_builtin    whether the built-in, deterministic notes may be used
+    cache_read, cache_write, cache_ttl   tariff multipliers and seconds of the provider's prompt cache; None: catalogue
+    alternate          user and assistant messages must alternate (strict chat templates): neighbours are merged
+    hash               hex digest of the file's resolved content, written on every usage row
+    """
+
+    match: str = "*"
+    mode: Mode = Mode.ENFORCE
+    window: int | None = None
+    compact_at: float = 0.85
+    target: float = 0.5
+    reserve_max_share: float = 0.25
+    tail_messages: int = 4
+    tail_max_share: float = 0.45
+    pinned_max_share: float = 0.25
+    ledger_max_share: float = 0.1
+    summary_builtin: bool = True
+    cache_read: float | None = None
+    cache_write: float | None = None
+    cache_ttl: float | None = None
+    alternate: bool = False
+    name: str = "default"
+    hash: str = ""
+
+
+def specificity(pattern: str) -> tuple[int, int]:
+    """Order of patterns: more literal characters first, then fewer wildcards."""
+    wild = pattern.count("*") + pattern.count("?")
+    return len(pattern) - wild, -wild
+
+
+def choose(policies: tuple[Policy, ...], model: str) -> Policy:
+    """The policy whose pattern matches `model` most specifically; the built-in default where none does."""
+    lowered = model.lower()
+    matching = [policy for policy in policies if fnmatchcase(lowered, policy.match.lower())]
+    return max(matching, key=lambda policy: specificity(policy.match), default=Policy())

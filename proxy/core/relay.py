@@ -1,0 +1,157 @@
+"""What of a stream the client may see: one message with one end, however many rounds it took.
+
+Fed event by event. Text goes out at once; calls of the gateway's own tools are held back, and so is the finish of a
+round that called nothing else, for another round follows. The last finish and the usage are held until the exchange
+has stored what it must, and are given out by `end`. A stream is whole only if every choice finished.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from proxy.core.chain import message
+from proxy.core.conversation import Block, Message, Reasoning, Text, ToolCall
+from proxy.core.events import CallDelta, Counted, Event, Said
+from proxy.core.steps import Reply
+from proxy.core.usage import Usage
+
+
+class Relay:
+    """One answer while it streams. `own` are the names of the gateway's tools offered in this call."""
+
+    def __init__(self, *, include_usage: bool, own: frozenset[str] = frozenset()) -> None:
+        self._include_usage = include_usage
+        self._own = own
+        self._held: list[Event] = []
+        self._before = Usage()
+        self._shown_calls = 0
+        self._rounds = 0
+        self.said = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._texts: list[str] = []
+        self._reasoning: list[str] = []
+        self._calls: dict[int, CallDelta] = {}
+        self._arguments: dict[int, list[str]] = {}
+        self._places: dict[int, int] = {}
+        self._finishes: dict[int, str] = {}
+        self._choices: set[int] = set()
+        self.usage: Usage | None = None
+
+    @property
+    def finish(self) -> str | None:
+        """How the first choice ended; None while it has not."""
+        return self._finishes.get(0)
+
+    @property
+    def complete(self) -> bool:
+        """Whether there was a choice and every choice ended."""
+        return bool(self._choices) and self._choices == set(self._finishes)
+
+    @property
+    def own_calls(self) -> tuple[ToolCall, ...]:
+        """The calls of this round that the gateway answers itself."""
+        return tuple(call for call in self._tool_calls() if call.name in self._own)
+
+    def feed(self, event: Event) -> tuple[Event, ...]:
+        """The events that go to the client now."""
+        if type(event) is Counted:
+            self.usage = event.usage
+            self._hold(event)
+            return ()
+        if type(event) is not Said:
+            return ()
+        self._note(event)
+        if event.finish is not None:
+            self._hold(event)
+            return ()
+        return self._visible(event)
+
+    def next_round(self) -> None:
+        """This round called only our tools: forget its end, keep its usage for the sum."""
+        used = self.usage or Usage()
+        self._before = msgspec.structs.replace(self._before, output=self._before.output + used.output)
+        self._shown_calls += len([call for call in self._calls.values() if call.name not in self._own])
+        self._held.clear()
+        self._rounds += 1
+        self._begin()
+
+    def end(self) -> tuple[Event, ...]:
+        """The held finish and usage, once everything is stored."""
+        shown: list[Event] = []
+        for event in self._held:
+            if type(event) is Said:
+                shown.extend(self._visible(event))
+            elif type(event) is Counted and self._include_usage:
+                shown.append(self._summed(event))
+        self._held.clear()
+        return tuple(shown)
+
+    def reply(self) -> Reply:
+        """The answer of this round. It has no message where there were several choices or nothing was said."""
+        blocks: list[Block] = []
+        if self._reasoning:
+            blocks.append(Reasoning(text="".join(self._reasoning)))
+        if self._texts:
+            blocks.append(Text(text="".join(self._texts)))
+        blocks.extend(self._tool_calls())
+        made: Message | None = message("assistant", tuple(blocks)) if blocks and len(self._choices) == 1 else None
+        return Reply(message=made, finish=self.finish, usage=self.usage)
+
+    def _note(self, event: Said) -> None:
+        self._choices.add(event.choice)
+        if event.usage is not None:
+            self.usage = event.usage
+        if event.finish is not None:
+            self._finishes[event.choice] = event.finish
+        if event.choice:
+            return
+        if event.text:
+            self._texts.append(event.text)
+        if event.reasoning:
+            self._reasoning.append(event.reasoning)
+        for call in event.calls:
+            known = self._calls.get(call.index)
+            self._calls[call.index] = (
+                call
+                if known is None
+                else CallDelta(index=call.index, id=known.id or call.id, name=known.name or call.name)
+            )
+            self._arguments.setdefault(call.index, []).append(call.arguments)
+
+    def _tool_calls(self) -> tuple[ToolCall, ...]:
+        return tuple(
+            ToolCall(id=call.id, name=call.name, arguments="".join(self._arguments[index]))
+            for index, call in sorted(self._calls.items())
+        )
+
+    def _hold(self, event: Event) -> None:
+        self._held.append(event)
+
+    def _visible(self, event: Said) -> tuple[Event, ...]:
+        """`event` without calls of ours, later rounds' calls renumbered behind the earlier ones'."""
+        if self._rounds and event.blank:
+            return ()
+        if event.calls and (self._own or self._shown_calls):
+            shown = tuple(self._renumbered(call) for call in event.calls if not self._is_own(call))
+            if shown != event.calls:
+                if not shown and not event.text and not event.finish:
+                    return ()
+                event = msgspec.structs.replace(event, raw=None, calls=shown)
+        if not event.blank:
+            self.said = True
+        return (event,)
+
+    def _is_own(self, call: CallDelta) -> bool:
+        return self._calls[call.index].name in self._own
+
+    def _renumbered(self, call: CallDelta) -> CallDelta:
+        place = self._places.setdefault(call.index, self._shown_calls + len(self._places))
+        return call if place == call.index else msgspec.structs.replace(call, index=place)
+
+    def _summed(self, event: Counted) -> Counted:
+        if not self._rounds:
+            return event
+        usage = msgspec.structs.replace(event.usage, output=event.usage.output + self._before.output)
+        return Counted(raw=None, usage=usage)

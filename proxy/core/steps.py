@@ -1,0 +1,253 @@
+"""What the core asks of the world while it serves one call, and what it is told.
+
+`exchange` yields a step and is sent its answer; an error is thrown in at the place that asked. The union `Step` is
+closed: the driver answers each kind in one arm of a `match`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import Any, Generic, Literal, TypeVar, cast
+
+import msgspec
+
+from proxy.core.conversation import Message
+from proxy.core.notes import Compaction
+from proxy.core.policy import Mode, ModelCard, Policy
+from proxy.core.usage import Purpose, Usage
+
+T = TypeVar("T")
+
+
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks. `key` is the key's id, never the key. `end_user` is the one the request names, if any."""
+
+    tenant: str
+    key: str
+    end_user: str | None = None
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """One client request, decoded.
+
+    `fields` holds every other top-level member as raw JSON in the client's order (unknown ones survive); `tools` is
+    the raw JSON of the tool definitions, b"" without. `max_output` is the requested completion limit in tokens and
+    `output_field` the member that stated it. `body` is the request exactly as it came.
+    """
+
+    caller: Caller
+    model: str
+    messages: tuple[Message, ...]
+    fields: Mapping[str, bytes]
+    body: bytes
+    tools: bytes = b""
+    tools_tokens: int = 0
+    stream: bool = False
+    include_usage: bool = False
+    max_output: int | None = None
+    output_field: str = "max_tokens"
+    choices: int = 1
+    label: str | None = None
+    mode: Mode | None = None
+    store: bool = True
+
+
+class Ratio(msgspec.Struct, frozen=True, kw_only=True):
+    """How many tokens the provider reports for one that we count; `samples` is 0 where nothing was learned."""
+
+    value: float = 1.0
+    samples: int = 0
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """The window as this call knows it. `total` bounds prompt and output together, `input` the prompt alone."""
+
+    total: int | None = None
+    input: int | None = None
+    source: Literal["policy", "learned", "catalogue", "unknown"] = "unknown"
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the core may know of the world in this call; frozen when the call begins.
+
+    `scope` is the keyed digest that every identity of this caller starts from. `model` is the name the upstream
+    knows, `agent` the name that hidden state is kept under. `fresh` is the id a new conversation gets.
+    """
+
+    policy: Policy
+    card: ModelCard
+    limits: Limits
+    ratio: Ratio
+    exact_ratio: Ratio
+    upstream: str
+    model: str
+    agent: str
+    scope: bytes
+    fresh: str
+    mode: Mode = Mode.ENFORCE
+
+
+class Anchor(msgspec.Struct, frozen=True, kw_only=True):
+    """The reported size of the last call on this branch.
+
+    It holds for a prompt with the same `shape` (digest of system messages, tools and the compaction in use) on the
+    same upstream and model: `reported` prompt tokens for what we estimated as `estimated`. `request` is the chain
+    digest of the request it was measured on: for that very request the same decision is taken again.
+    """
+
+    upstream: str
+    model: str
+    shape: bytes
+    reported: int
+    estimated: int
+    compaction: str | None = None
+    request: bytes = b""
+
+
+class Hidden(msgspec.Struct, frozen=True, kw_only=True):
+    """Told-only messages that belong behind the shown digest `digest`; `payload` is msgspec JSON of them."""
+
+    digest: bytes
+    label: str | None
+    payload: bytes
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """What the store knows of this history.
+
+    `compactions` cover prefixes of it, shortest first. `anchor` belongs to the longest known prefix.
+    `hidden` holds told-only state of this agent, where the caller stated a label or an end user.
+    """
+
+    conversation: str | None = None
+    compactions: tuple[Compaction, ...] = ()
+    anchor: Anchor | None = None
+    hidden: tuple[Hidden, ...] = ()
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What the client and the usage row are told of a prompt: its projected size and what was done to it."""
+
+    conversation: str
+    tokens: int
+    window: int | None
+    compaction: Literal["none", "auto", "recovered"] = "none"
+    compaction_id: str | None = None
+    repaired: int = 0
+    output: int | None = None
+    """The output limit we set in place of the client's, where it had to be lowered."""
+
+
+class Prompt(msgspec.Struct, frozen=True, kw_only=True):
+    """What is sent upstream, measured. `untouched` means: exactly the client's messages, byte for byte."""
+
+    messages: tuple[Message, ...]
+    untouched: bool
+    max_output: int | None
+    estimated: int
+    shape: bytes
+    report: Report
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """A complete answer. `message` is None where the reply had several choices or none."""
+
+    message: Message | None
+    finish: str | None
+    usage: Usage | None
+
+
+class Stored(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole tool result or request that was cut in a prompt; `reference` is derived from its content."""
+
+    reference: str
+    text: str
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a call ended, for metrics and logs."""
+
+    report: Report
+    reply: Reply | None
+    recoveries: int = 0
+
+
+class _Asks(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    def __iter__(self) -> Generator[Step, Any, T]:
+        answer: T = yield cast("Step", self)
+        return answer
+
+
+class Recall(_Asks[Memory], frozen=True, kw_only=True):
+    """Read the store. `digests` are the chain's message boundaries, newest first."""
+
+    scope: bytes
+    agent: str
+    label: str | None
+    named: bool
+    digests: tuple[bytes, ...]
+
+
+class Count(_Asks[tuple[int, ...]], frozen=True, kw_only=True):
+    """Count tokens exactly, in the pool. Answered with one number per message (an estimate where counting failed)."""
+
+    messages: tuple[Message, ...]
+    encoding: str
+
+
+class Claim(_Asks[bool], frozen=True, kw_only=True):
+    """Take the lease on compacting this branch. True: ours. False: somebody else had it and is done; recall again."""
+
+    key: bytes
+
+
+class Send(_Asks[Reply], frozen=True, kw_only=True):
+    """Ask the model; the driver streams to the client meanwhile.
+
+    May throw TooLong or another UpstreamError (nothing has reached the client then), or ClientLeft.
+    `delay` seconds pass before the call is made.
+    """
+
+    prompt: Prompt
+    purpose: Purpose = "chat"
+    delay: float = 0.0
+
+
+class Summarise(_Asks[Reply], frozen=True, kw_only=True):
+    """Ask a summary model; nothing is shown to the client."""
+
+    model: str
+    prompt: Prompt
+
+
+class RunTools(_Asks[tuple[Message, ...]], frozen=True, kw_only=True):
+    """Run the gateway's own tools; answered with one tool message per call."""
+
+    calls: Message
+
+
+class Remember(_Asks[None], frozen=True, kw_only=True):
+    """Store what this call taught us. Awaited before the last byte of the answer leaves.
+
+    `reply` is the chain digest of request and answer (None where the answer has no identity); `learned` is a window
+    that an overflow stated, `sample` what the provider reported for what we estimated and (0: not counted) counted.
+    """
+
+    scope: bytes
+    agent: str
+    conversation: str
+    label: str | None = None
+    root: bytes = b""
+    request: bytes | None = None
+    reply: bytes | None = None
+    anchor: Anchor | None = None
+    compaction: Compaction | None = None
+    hidden: Hidden | None = None
+    results: tuple[Stored, ...] = ()
+    learned: Limits | None = None
+    sample: tuple[int, int, int] | None = None
+
+
+Step = Recall | Count | Claim | Send | Summarise | RunTools | Remember
+
+Flow = Generator[Step, Any, T]
