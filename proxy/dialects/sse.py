@@ -1,0 +1,87 @@
+"""The line format of server-sent events (WHATWG HTML 9.2), incrementally and in bounded memory.
+
+Reads what any server sends: CR, LF or CRLF, a byte order mark, comments, several data lines, no blank behind the
+colon. Each event comes back with its own bytes, so that it can be sent on as it was.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+_END: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r(?!\n)|\n\r\n|\r\n\n|\r\n\r(?!\n)")
+_LINES: Final = re.compile(rb"\r\n|\n|\r")
+_BOM: Final = b"\xef\xbb\xbf"
+DONE: Final = b"[DONE]"
+
+
+class SseEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One event. `data` is None for a block without data lines (comments); `raw` is the block with its end."""
+
+    raw: bytes
+    data: bytes | None
+    name: str = ""
+
+
+class LineTooLong(Exception):
+    """An event exceeded the bound: the stream is not worth reading on."""
+
+
+class SseReader:
+    """Feed bytes, get events. `most` bounds one event in bytes."""
+
+    def __init__(self, most: int = 8 << 20) -> None:
+        self._rest = b""
+        self._most = most
+        self._begun = False
+
+    def feed(self, chunk: bytes) -> list[SseEvent]:
+        """Raises LineTooLong."""
+        if not self._begun:
+            self._begun = True
+            chunk = chunk.removeprefix(_BOM)
+        data = self._rest + chunk if self._rest else chunk
+        events: list[SseEvent] = []
+        start = 0
+        for end in _END.finditer(data):
+            if end.end() > start and not (end.end() == len(data) and data.endswith(b"\r")):
+                events.append(_event(data[start : end.end()]))
+                start = end.end()
+        self._rest = data[start:]
+        if len(self._rest) > self._most:
+            raise LineTooLong
+        return events
+
+    def finish(self) -> list[SseEvent]:
+        """What stood there without an end when the stream closed (some servers forget it)."""
+        rest, self._rest = self._rest, b""
+        return [_event(rest.rstrip(b"\r\n") + b"\n\n")] if rest.strip() else []
+
+
+def frame(data: bytes) -> bytes:
+    """One data frame of our own."""
+    return b"data: " + data + b"\n\n"
+
+
+def comment(text: str) -> bytes:
+    """A comment; clients skip it, connections stay warm."""
+    return b": " + text.encode() + b"\n\n"
+
+
+def _event(raw: bytes) -> SseEvent:
+    if raw.startswith(b"data: ") and raw.endswith(b"\n\n") and raw.count(b"\n") == 2 and b"\r" not in raw:
+        return SseEvent(raw=raw, data=raw[6:-2])
+    data: list[bytes] = []
+    name = ""
+    for line in _LINES.split(raw):
+        if line.startswith(b"data"):
+            value = line[4:]
+            if value[:1] == b":":
+                data.append(value[2:] if value[1:2] == b" " else value[1:])
+            elif not value:
+                data.append(b"")
+        elif line.startswith(b"event:"):
+            name = line[6:].strip().decode("utf-8", "replace")
+    return SseEvent(raw=raw, data=b"\n".join(data) if data else None, name=name)

@@ -1,0 +1,75 @@
+"""What may pass as JSON: UTF-8, one value, no duplicate members, bounded depth.
+
+Bytes that are forwarded unread must still be what we took them for, or the provider would read another request than
+the one we measured. Every check has a cheap sufficient test first, so that sound bodies cost next to nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final
+
+from proxy.core.errors import Malformed
+
+_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_KEY: Final = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:')
+_BRACKETS: Final = re.compile(rb"[\[\]{}]")
+_ESCAPE: Final = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
+
+
+def fail(message: str, param: str | None = None, code: str = "invalid_json") -> Malformed:
+    """A Malformed with the code of the error contract."""
+    return Malformed(message, code=code, param=param)
+
+
+def check_utf8(body: bytes) -> None:
+    """Raises Malformed unless `body` is UTF-8 (a byte order mark included)."""
+    if body.isascii():
+        return
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        raise fail("The body is not valid UTF-8.") from None
+
+
+def check_depth(raw: bytes, most: int, param: str | None = None) -> None:
+    """Raises Malformed where objects and arrays nest deeper than `most`."""
+    if raw.count(b"{") + raw.count(b"[") <= most:
+        return
+    depth = 0
+    for bracket in _BRACKETS.findall(_STRING.sub(b"", raw)):
+        if bracket in b"[{":
+            depth += 1
+            if depth > most:
+                raise fail(f"The JSON nests deeper than {most} levels.", param)
+        else:
+            depth -= 1
+
+
+def check_unique(raw: bytes, param: str | None = None) -> None:
+    """Raises Malformed where an object names a member twice. Only looks closely where a name occurs twice at all."""
+    names = _KEY.findall(raw)
+    if len(names) == len(set(names)):
+        return
+
+    def unique(pairs: list[tuple[str, object]]) -> None:
+        if len({name for name, _ in pairs}) != len(pairs):
+            raise fail("An object names the same member twice.", param)
+
+    try:
+        json.loads(raw, object_pairs_hook=unique)
+    except (ValueError, RecursionError):
+        raise fail("The body is not valid JSON.", param) from None
+
+
+def without_lone_surrogates(body: bytes) -> bytes:
+    """`body` with each escaped lone surrogate replaced by an escape of the same length; the same object if none.
+
+    JavaScript clients send them for emoji that were cut in half.
+    """
+    if b"\\ud" not in body and b"\\uD" not in body:
+        return body
+    return _ESCAPE.sub(lambda found: b"\\ufffd" if found.group(1) else found.group(), body)
