@@ -1,0 +1,390 @@
+"""What the operator decided: weirgate.yaml, the environment and the command line as one frozen value.
+
+Belongs here: the names, ranges and defaults of every setting, how the sources are joined, and what only several
+settings together can get wrong. Never: opening a socket, a database or the policy folder, and no default that a
+second file states again. Precedence: command line, then environment, then file, then default.
+
+Environment variables are `WEIRGATE_` and the way to a key, with two underscores between its parts
+(`WEIRGATE_SERVER__PORT=9000`). Names without `__` are not settings: `WEIRGATE_ADMIN` is free for a secret, and what
+Kubernetes injects for a service called weirgate is ignored.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from pydantic import AfterValidator, Field, ValidationError
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings.exceptions import SettingsError
+
+from proxy.configfile import ConfigError, Document, Place, Problem, did_you_mean, dotted, explain, merge, read, states
+from proxy.configfile.fields import (
+    Count,
+    Name,
+    Pattern,
+    Port,
+    Positive,
+    Seconds,
+    Secret,
+    Section,
+    Share,
+    Size,
+    Table,
+    Tries,
+    base_url,
+    nothing,
+    store_url,
+    upstream_headers,
+)
+from proxy.configfile.references import resolve
+from proxy.core.policy import specificity
+
+PREFIX = "WEIRGATE_"
+
+
+class Limits(Section):
+    """What one client may ask of the gateway. Every limit is finite."""
+
+    body: Size = 64 * 1024**2
+    """Bytes of a request body, after decompression. More is answered with 413."""
+    header_bytes: Size = 32 * 1024
+    """Bytes of all request headers together. More is answered with 431."""
+    header_count: Count = 64
+    """Number of request headers."""
+    header_seconds: Positive = 10.0
+    """Seconds a client may take to send its headers."""
+    body_seconds: Positive = 60.0
+    """Seconds a client may take to send its body."""
+    write_idle: Positive = 60.0
+    """Seconds a client may leave the answer unread before it is disconnected."""
+    messages: Count = 20_000
+    """Messages in one request."""
+    tools: Count = 128
+    """Tool definitions in one request."""
+    depth: Count = 64
+    """Levels of nesting in a JSON body."""
+    choices: Count = 8
+    """Largest n of a request."""
+    streams: Count = 500
+    """Requests served at once by this process; more are answered with 429."""
+    streams_per_key: Count = 50
+    """Requests served at once for one key."""
+
+
+class Server(Section):
+    """The address clients talk to."""
+
+    host: Annotated[str, Field(min_length=1, max_length=255, pattern=r"^\S+$")] = "127.0.0.1"
+    """Address to bind. Anything but loopback needs client keys."""
+    port: Port = 8400
+    """TCP port; 0 takes any free one."""
+    hold: Seconds = 5.0
+    """Seconds an answer may be held back so that early upstream errors keep their true status."""
+    ping: Positive = 15.0
+    """Seconds between the comments that keep a silent stream open."""
+    drain: Seconds = 300.0
+    """Seconds that running requests may take to finish after SIGTERM."""
+    limits: Limits = Limits()
+
+
+class Deadlines(Section):
+    """How long a provider may take, in seconds."""
+
+    connect: Positive = 5.0
+    """To accept the connection."""
+    first_byte: Positive = 600.0
+    """To the first byte of its answer. Long reasoning is silent."""
+    idle: Positive = 300.0
+    """Between two pieces of its answer."""
+    total: Positive = 3600.0
+    """In all."""
+
+
+class UpstreamSettings(Section):
+    """A provider with an OpenAI-compatible API."""
+
+    base_url: Annotated[str, AfterValidator(base_url)]
+    """Address up to and including /v1."""
+    api_key: Secret | None = None
+    """Sent as bearer token. Without it the client's own Authorization header is passed on."""
+    headers: Annotated[Table[Secret], AfterValidator(upstream_headers)] = Field(default_factory=nothing)
+    """Headers added to every call, such as api-key or OpenAI-Organization."""
+    normalise: bool = False
+    """Repair streams that strict clients refuse (missing role, index, type or finish) at the price of decoding them."""
+    deadlines: Deadlines = Deadlines()
+    max_connections: Count = 512
+    """Connections kept open to it at most; further calls wait."""
+    body_limit: Size = 64 * 1024**2
+    """Bytes of one answer; more is an upstream error."""
+    line_limit: Size = 1024**2
+    """Bytes of one line of a stream; more is an upstream error."""
+    attempts: Tries = 2
+    """Attempts for one call where the provider was unreachable, overloaded or rate limited, before any output."""
+    retry_budget: Share = 0.2
+    """Share of calls that may be second attempts, so that a failing provider is not flooded."""
+
+
+class ModelSettings(Section):
+    """Where calls for a model go."""
+
+    upstream: str
+    """Name of an upstream."""
+    model: Pattern | None = None
+    """Name the upstream knows it by; without it the name that the client asked for."""
+
+
+class StoreSettings(Section):
+    """Where compactions, hidden state and usage rows are kept."""
+
+    url: Annotated[str, AfterValidator(store_url)] = "sqlite:///weirgate.db"
+    """sqlite:///path is relative to the working directory, sqlite:////path is absolute."""
+    required: bool = True
+    """Refuse calls (503) while the store is down; false passes them through unremembered, and counts them."""
+    content: Literal["normal", "strict"] = "normal"
+    """strict keeps no message content at rest: no compactions, no cut results."""
+    transcripts: Literal["owned", "all"] = "owned"
+    """owned stores full transcripts only of conversations that the gateway owns."""
+    retention_days: Positive | None = None
+    """Days after its last use that a conversation is deleted; null keeps it until it is purged."""
+
+
+class KeySettings(Section):
+    """A client key."""
+
+    id: Name
+    """Shown in usage rows and logs."""
+    tenant: Name
+    """Tenants never see each other's conversations."""
+    secret: Secret
+    """What the client sends as its API key."""
+    models: tuple[Pattern, ...] = ("*",)
+    """Patterns of the models it may ask for."""
+
+
+class AdminSettings(Section):
+    """The administration API; closed without a secret."""
+
+    secret: Secret | None = None
+
+
+class UsageSettings(Section):
+    """Usage rows."""
+
+    strict: bool = False
+    """Wait until the opening of a row is durable before the call goes out."""
+
+
+class Settings(BaseSettings):
+    """Everything in weirgate.yaml."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        hide_input_in_errors=True,
+        use_attribute_docstrings=True,
+        env_prefix=PREFIX,
+        env_nested_delimiter="__",
+    )
+
+    server: Server = Server()
+    upstreams: Table[UpstreamSettings] = Field(default_factory=nothing)
+    """Providers by name."""
+    models: Table[ModelSettings] = Field(default_factory=nothing)
+    """What clients may ask for: names, or patterns with * and ?. Without it a single upstream serves every name."""
+    policies: Path | None = None
+    """Folder of policy files, relative to this file; without it the shipped policies."""
+    window: Count | None = None
+    """Tokens; the window of every model whose policy states none."""
+    store: StoreSettings = StoreSettings()
+    keys: tuple[KeySettings, ...] = ()
+    """Client keys; more can be made with `weirgate keys add`."""
+    admin: AdminSettings = AdminSettings()
+    usage: UsageSettings = UsageSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what is passed in: `load` joins the sources, so that a value never depends on the process around it."""
+        return (init_settings,)
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a call goes. `pattern` is the entry of `models` that decided."""
+
+    upstream: str
+    model: str
+    pattern: str
+
+
+class _Environment(EnvSettingsSource):
+    """pydantic-settings' reading of nested variables, from a given mapping instead of the process."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._given = environ
+        super().__init__(Settings)
+
+    def _load_env_vars(self) -> Mapping[str, str | None]:
+        return {name.lower(): value for name, value in self._given.items()}
+
+
+def load(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, object] | None = None) -> Settings:
+    """The settings of `path` (None: no file), `environ` and `overrides` (dotted keys; None values are not stated).
+
+    Raises ConfigError with every problem that was found, each with file and line or the variable's name.
+    """
+    document = Document(file="weirgate.yaml", values={}, lines={}) if path is None else read(path)
+    sources = _Sources(document, environ, overrides or {})
+    settings: Settings | None = None
+    try:
+        settings = Settings(**sources.merged())
+    except ValidationError as error:
+        found = explain(error, Settings.model_json_schema(), sources.problem)
+        sources.report(found)
+    sources.report(_contradictions(sources))
+    if sources.problems or settings is None:
+        raise ConfigError(sources.problems)
+    if path is None or settings.policies is None:
+        return settings
+    return settings.model_copy(update={"policies": path.parent / settings.policies.expanduser()})
+
+
+def from_upstream(url: str, window: int | None = None, host: str = "127.0.0.1", port: int = 8400) -> Settings:
+    """Settings without a file: every name is forwarded to `url`, the client's own key is passed on."""
+    server = {"server.host": host, "server.port": port, "window": window}
+    return load(None, {}, {"upstreams.main.base_url": url, **server})
+
+
+def resolve_model(settings: Settings, name: str) -> Route | None:
+    """Where `name` goes: the exact entry, else the most specific pattern that fits, else nowhere."""
+    models = settings.models
+    if not models and len(settings.upstreams) == 1:
+        return Route(upstream=next(iter(settings.upstreams)), model=name, pattern="*")
+    fitting = [name] if name in models else [each for each in models if fnmatchcase(name, each)]
+    if not fitting:
+        return None
+    pattern = max(fitting, key=specificity)
+    return Route(upstream=models[pattern].upstream, model=models[pattern].model or name, pattern=pattern)
+
+
+def refusal(settings: Settings, *, keys: bool) -> str | None:
+    """Why the gateway must not bind as it is told, or None. `keys`: whether any client key exists, here or stored."""
+    if keys or settings.keys or is_loopback(settings.server.host):
+        return None
+    return (
+        f"server.host {settings.server.host} can be reached from other machines and there are no client keys, so "
+        "anybody could use the providers' keys; add `keys` to the configuration, make one with `weirgate keys add`, "
+        "or bind 127.0.0.1"
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach `host`. Names other than localhost count as reachable."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def schema() -> dict[str, Any]:
+    """JSON Schema of weirgate.yaml. Editors use it after `# yaml-language-server: $schema=weirgate.schema.json`."""
+    made = Settings.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made, "title": "weirgate.yaml"}
+
+
+class _Sources:
+    """The three sources of one load, and which of them said what."""
+
+    def __init__(self, document: Document, environ: Mapping[str, str], overrides: Mapping[str, object]) -> None:
+        self.document = document
+        self.file, unresolved = resolve(document, environ)
+        self.problems: list[Problem] = []
+        self.environment = self._environment(environ)
+        self.flags: dict[str, Any] = {}
+        for key, value in overrides.items():
+            if value is not None:
+                for part in reversed(key.split(".")):
+                    value = {part: value}
+                self.flags = merge(value, self.flags)  # type: ignore[arg-type]
+        over = merge(self.flags, self.environment)
+        self._unresolved = {place: each for place, each in unresolved.items() if not states(over, place)}
+        self.problems[:0] = self._unresolved.values()
+
+    def merged(self) -> dict[str, Any]:
+        return merge(self.flags, merge(self.environment, self.file))
+
+    def report(self, found: Iterable[Problem]) -> None:
+        self.problems.extend(problem for problem in found if problem not in self.problems)
+
+    def problem(self, place: Place, message: str) -> Problem:
+        """A problem at `place`, blamed on the source that decided it. One that a reference caused is said once."""
+        for unresolved, cause in self._unresolved.items():
+            if place[: len(unresolved)] == unresolved:
+                return cause
+        if states(self.flags, place):
+            return Problem(file="command line", key=dotted(place), message=message)
+        if states(self.environment, place):
+            name = PREFIX + "__".join(str(part) for part in place).upper()
+            return Problem(file="environment", key=name, message=message)
+        return self.document.problem(place, message)
+
+    def _environment(self, environ: Mapping[str, str]) -> dict[str, Any]:
+        given: dict[str, str] = {}
+        for name, value in environ.items():
+            section, _, key = name.upper().removeprefix(PREFIX).partition("__")
+            if not name.upper().startswith(PREFIX) or not section or not key:
+                continue
+            if section.lower() in Settings.model_fields:
+                given[name] = value
+            else:
+                hint = did_you_mean(section, [each.upper() for each in Settings.model_fields])
+                self.problems.append(Problem(file="environment", key=name, message=f"unknown section {section}{hint}"))
+        for name, value in tuple(given.items()):
+            try:
+                _Environment({name: value})()
+            except SettingsError:
+                self.problems.append(Problem(file="environment", key=name, message="holds broken JSON"))
+                del given[name]
+        return _Environment(given)()
+
+
+def _contradictions(sources: _Sources) -> Iterator[Problem]:
+    """What no single setting can get wrong. Works on unchecked values, so that one load reports everything."""
+    merged = sources.merged()
+    upstreams, models, keys = (merged.get(name) or {} for name in ("upstreams", "models", "keys"))
+    if not isinstance(upstreams, Mapping) or not isinstance(models, Mapping):
+        return
+    if not upstreams:
+        yield sources.problem(("upstreams",), "at least one upstream is needed")
+    for name, model in models.items():
+        upstream = model.get("upstream") if isinstance(model, Mapping) else None
+        if isinstance(upstream, str) and upstream not in upstreams:
+            message = f'there is no upstream "{upstream}"' + did_you_mean(upstream, upstreams)
+            yield sources.problem(("models", name, "upstream"), message)
+    if not models and len(upstreams) > 1:
+        yield sources.problem(("models",), "with several upstreams, models must say which serves which name")
+    if not isinstance(keys, list | tuple):
+        return
+    for part, what in (("id", "another key has this id"), ("secret", "another key has this secret")):
+        yield from _doubles(sources, keys, part, what)
+
+
+def _doubles(sources: _Sources, keys: Iterable[Any], part: str, message: str) -> Iterator[Problem]:
+    seen: set[object] = set()
+    for position, key in enumerate(keys):
+        value = key.get(part) if isinstance(key, Mapping) else None
+        if isinstance(value, str) and value in seen:
+            yield sources.problem(("keys", position, part), message)
+        seen.add(value if isinstance(value, str) else None)
