@@ -1,0 +1,123 @@
+"""The contract of the database. Its fulfilments are named after what they adapt; only `app` names them.
+
+Every verb takes the tenant first, and no statement reads a row without it. The store writes what it is given: ids,
+times and digests are made above it. Compactions, hidden state and results are immutable: insert or ignore. What is
+awaited is durable. A connection whose operation was cancelled is not used again.
+
+Raises `StoreUnavailable` where the database cannot be read or written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from proxy.core.steps import Limits, Memory, Ratio, Recall, Remember
+from proxy.core.usage import UsageRow
+
+
+class KeyRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A client key: `digest` is the keyed hash of its secret, the only form in which it is kept."""
+
+    id: str
+    tenant: str
+    digest: bytes
+    created_at: float
+    revoked_at: float | None = None
+    models: tuple[str, ...] = ("*",)
+
+
+class Calibration(msgspec.Struct, frozen=True, kw_only=True):
+    """What upstream `upstream` taught us about `model`: its window (until `expires_at`) and our counting ratios."""
+
+    upstream: str
+    model: str
+    limits: Limits | None = None
+    expires_at: float = 0.0
+    estimate: Ratio = Ratio()
+    exact: Ratio = Ratio()
+
+
+class UsageQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """`tenant` None means all (the operator's view). `by`: model, conversation, day, key, or None for single rows."""
+
+    tenant: str | None = None
+    since: float | None = None
+    until: float | None = None
+    by: str | None = None
+    limit: int = 1000
+
+
+class UsageSum(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a usage report; `key` is the value of the grouping column. `cost` in nano-dollars.
+
+    `tenant` is given where the line is one tenant's by nature (by conversation, by key): ids of two may be equal.
+    """
+
+    key: str
+    tenant: str | None = None
+    calls: int
+    input: int
+    output: int
+    cached: int
+    reasoning: int
+    cost: int
+    unpriced: int
+    failed: int
+    compactions: int
+    recovered: int
+
+
+class Store(Protocol):
+    async def open(self, now: float) -> int:
+        """Migrate and start. Rows left open by a dead process are closed as `unknown`; returns how many."""
+
+    async def close(self) -> None:
+        """Write everything that waits, then stop."""
+
+    async def secret(self, purpose: str) -> bytes:
+        """The 32-byte secret for `purpose`, made at the first migration; one per purpose, shared by all replicas."""
+
+    async def recall(self, tenant: str, ask: Recall, now: float) -> Memory: ...
+
+    async def remember(self, tenant: str, what: Remember, now: float) -> None:
+        """Durable when it returns. One transaction: all of it or nothing."""
+
+    async def claim(self, tenant: str, key: bytes, owner: str, now: float, seconds: float) -> bool:
+        """Take the lease `key` for `seconds`, or take it over where it has expired."""
+
+    async def release(self, tenant: str, key: bytes, owner: str) -> None: ...
+
+    def open_row(self, row: UsageRow) -> None:
+        """Queue an open row; it becomes durable with the next group commit."""
+
+    async def opened(self) -> None:
+        """Wait until every row queued so far is durable (`usage.strict`)."""
+
+    async def close_row(self, row: UsageRow) -> None:
+        """Close a row that `open_row` queued. Durable when it returns. A closed row is never written again."""
+
+    async def calibrations(self) -> tuple[Calibration, ...]:
+        """Everything learned so far; read at start. Not tied to a tenant: it describes upstreams."""
+
+    async def calibrate(self, what: Calibration) -> None: ...
+
+    async def keys(self) -> tuple[KeyRow, ...]: ...
+
+    async def add_key(self, tenant: str, row: KeyRow) -> None: ...
+
+    async def revoke_key(self, tenant: str, id: str, now: float) -> bool: ...
+
+    async def result(self, tenant: str, scope: bytes, reference: str) -> str | None:
+        """The whole text behind a reference; None where it is missing or another caller's."""
+
+    async def usage(self, query: UsageQuery) -> Sequence[UsageRow] | Sequence[UsageSum]: ...
+
+    async def purge(self, tenant: str, before: float) -> int:
+        """Delete conversations, compactions, hidden state and results last used before `before`, and usage rows
+        opened before it. Returns how many rows went."""
+
+    async def ready(self) -> None:
+        """Raise StoreUnavailable if the database cannot be written now."""

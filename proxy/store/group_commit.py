@@ -1,0 +1,339 @@
+"""One thread, one connection, group commit.
+
+What belongs here: the queue, batches, transactions, and giving answers back to the loop. What never: a statement of its
+own beyond BEGIN and COMMIT, or knowledge of what a job does (but for usage rows, which are written in bulk).
+
+Why one connection: before 3.51.3 SQLite can lose a WAL with two (research/reliability.md 0.7). Why batches: a commit
+costs a disk sync, and a hundred rows in one cost no more than one. The thread takes all that waits, runs it in one
+transaction, and answers the whole batch with one call into the loop. Work is the thread's from the moment it is
+queued: a caller that is cancelled abandons its answer, not its write. If a batch fails, each job is tried alone, so
+that one bad job fails by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Any, TypeVar
+
+from proxy.core.errors import StoreUnavailable, WeirgateError
+from proxy.core.usage import UsageRow
+from proxy.store.failures import concerns_all, unavailable
+from proxy.store.rows import usage_values
+from proxy.store.statements import Statements
+
+T = TypeVar("T")
+
+BATCH = 1_024
+"""Most jobs of one transaction."""
+
+LINGER = 0.02
+"""Seconds that work nobody waits for may stay with the loop. What is awaited takes it along sooner."""
+
+
+class Kind(Enum):
+    OPEN = "open"
+    CLOSE = "close"
+    RUN = "run"
+    WRITE = "write"
+    READ = "read"
+
+
+class Job:
+    """One piece of work and, afterwards, its result or error. `then` is called on the loop before the waiter wakes,
+    also where the waiter is gone."""
+
+    __slots__ = ("error", "future", "kind", "result", "then", "what")
+
+    def __init__(
+        self,
+        kind: Kind,
+        what: Any,
+        future: asyncio.Future[Any] | None = None,
+        then: Callable[[Job], None] | None = None,
+    ) -> None:
+        self.kind = kind
+        self.what = what
+        self.future = future
+        self.then = then
+        self.result: Any = None
+        self.error: WeirgateError | None = None
+
+
+class GroupCommit:
+    """The loop's side submits; `_main` and what it calls belong to the thread.
+
+    `connect` opens the database and brings it up to date; what it answers is the answer of `start`. `check` is called
+    before each transaction and raises where writing would be in vain. `spare` does a slice of work that can wait and
+    says whether more is left; `finish` closes the connection.
+    """
+
+    def __init__(
+        self,
+        statements: Statements,
+        connect: Callable[[], tuple[sqlite3.Connection, int]],
+        *,
+        check: Callable[[], None],
+        spare: Callable[[sqlite3.Connection], bool],
+        finish: Callable[[sqlite3.Connection], None],
+    ) -> None:
+        self._sql = statements
+        self._connect = connect
+        self._check = check
+        self._spare = spare
+        self._finish = finish
+        self._queue: queue.SimpleQueue[list[Job] | None] = queue.SimpleQueue()
+        self._waiting: list[Job] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._running = False
+        self._lost = False
+        self.failing: WeirgateError | None = None
+        """The last write's failure; None once a write has succeeded again."""
+
+    # -- the loop's side ---------------------------------------------------------------------------------------------
+
+    async def start(self) -> int:
+        self._loop = asyncio.get_running_loop()
+        started: asyncio.Future[int] = self._loop.create_future()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._thread = threading.Thread(target=self._main, args=(started,), name="weirgate-store", daemon=True)
+        self._thread.start()
+        try:
+            count = await started
+        except asyncio.CancelledError:
+            self._queue.put(None)
+            raise
+        self._running = True
+        return count
+
+    async def stop(self) -> None:
+        if not self._running or self._thread is None:
+            return
+        self._running = False
+        self._flush()
+        self._queue.put(None)
+        await asyncio.shield(self._ended)
+        self._thread.join()
+
+    def later(self, kind: Kind, what: Any) -> None:
+        """Queue work that nobody waits for. It leaves with the next awaited job, or after LINGER."""
+        if not self._running or self._loop is None:
+            raise StoreUnavailable("The store is closed.")
+        self._waiting.append(Job(kind, what))
+        if len(self._waiting) >= BATCH:
+            self._flush()
+        elif self._timer is None:
+            self._timer = self._loop.call_later(LINGER, self._flush)
+
+    def submit(self, kind: Kind, what: Any, then: Callable[[Job], None] | None = None) -> asyncio.Future[Any]:
+        """Queue work behind all that was queued before; the future is its answer."""
+        if not self._running or self._loop is None:
+            raise StoreUnavailable("The store is closed.")
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._waiting.append(Job(kind, what, future, then))
+        self._flush()
+        return future
+
+    async def read(self, what: Callable[[sqlite3.Connection], T]) -> T:
+        answer: T = await self.submit(Kind.READ, what)
+        return answer
+
+    async def write(self, what: Callable[[sqlite3.Connection], T], then: Callable[[Job], None] | None = None) -> T:
+        """`what` runs inside the batch's transaction. It may run twice: the first may have been rolled back."""
+        answer: T = await self.submit(Kind.WRITE, what, then)
+        return answer
+
+    def _flush(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._waiting:
+            self._queue.put(self._waiting)
+            self._waiting = []
+
+    def _answer(self, jobs: Iterable[Job]) -> None:
+        for job in jobs:
+            if job.then is not None:
+                job.then(job)
+            future = job.future
+            if future is None or future.done():
+                continue
+            if job.error is not None:
+                future.set_exception(job.error)
+            else:
+                future.set_result(job.result)
+
+    # -- the thread's side -------------------------------------------------------------------------------------------
+
+    def _call(self, what: Callable[..., object], *arguments: object) -> None:
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(what, *arguments)
+        except RuntimeError:
+            return  # the loop is closed: nobody is left to be told
+
+    def _main(self, started: asyncio.Future[int]) -> None:
+        try:
+            connection, count = self._connect()
+        except Exception as failure:
+            self._call(_fail, started, unavailable(failure))
+            return
+        self._call(_settle, started, count)
+        try:
+            more = True
+            while (jobs := self._take(connection, more)) is not None:
+                more = self._attend(connection, jobs) and more
+        finally:
+            self._finish(connection)
+            self._call(_settle, self._ended, None)
+
+    def _take(self, connection: sqlite3.Connection, more: bool) -> list[Job] | None:
+        """Everything that waits, up to a batch; sleeps where nothing does. None: stop."""
+        while more and self._queue.empty():
+            more = self._spare(connection)
+        jobs = self._queue.get()
+        while jobs is not None and len(jobs) < BATCH:
+            try:
+                following = self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if following is None:
+                self._queue.put(None)
+                break
+            jobs.extend(following)
+        return jobs
+
+    def _attend(self, connection: sqlite3.Connection, jobs: list[Job]) -> bool:
+        """Serve, whatever happens: the thread outlives a fault of ours, and nobody waits for ever."""
+        try:
+            self._serve(connection, jobs)
+            return self._spare(connection)
+        except Exception as failure:
+            self._refuse(jobs, failure)
+            self._call(self._answer, jobs)
+            return False
+
+    def _serve(self, connection: sqlite3.Connection, jobs: list[Job]) -> None:
+        """Reads that came before any write do not wait for the commit; the others see what it wrote."""
+        first = next((place for place, job in enumerate(jobs) if job.kind is not Kind.READ), len(jobs))
+        for job in jobs[:first]:
+            _read(connection, job)
+        if first < len(jobs):
+            if first:
+                self._call(self._answer, jobs[:first])
+            self._write(connection, [job for job in jobs[first:] if job.kind is not Kind.READ])
+            for job in jobs[first:]:
+                if job.kind is Kind.READ:
+                    _read(connection, job)
+        self._call(self._answer, jobs[first:] or jobs)
+
+    def _write(self, connection: sqlite3.Connection, jobs: list[Job]) -> None:
+        try:
+            self._transact(connection, jobs, careful=False)
+        except Exception as failure:
+            if concerns_all(failure):
+                self._refuse(jobs, failure)
+            else:
+                self._one_by_one(connection, jobs)
+        if self._lost:
+            self._tell_of_lost(jobs)
+
+    def _one_by_one(self, connection: sqlite3.Connection, jobs: list[Job]) -> None:
+        for place, job in enumerate(jobs):
+            try:
+                self._transact(connection, [job], careful=True)
+            except Exception as failure:
+                if concerns_all(failure):
+                    self._refuse(jobs[place:], failure)
+                    return
+                self._refuse([job], failure)
+
+    def _refuse(self, jobs: list[Job], failure: BaseException) -> None:
+        error = unavailable(failure)
+        if isinstance(error, StoreUnavailable) and error.retry:
+            self.failing = error
+        for job in jobs:
+            job.result, job.error = None, _own(error)
+            self._lost = self._lost or job.kind is Kind.OPEN
+
+    def _tell_of_lost(self, jobs: list[Job]) -> None:
+        """An opening has no waiter. Whoever waits for all openings (`opened`) is told; the closing will write the
+        whole row."""
+        waiters = [job for job in jobs if job.kind is Kind.WRITE and job.what is barrier]
+        for job in waiters:
+            job.error = job.error or self.failing or StoreUnavailable("A usage row could not be opened.")
+        self._lost = self._lost and not waiters
+
+    def _transact(self, connection: sqlite3.Connection, jobs: list[Job], careful: bool) -> None:
+        self._check()
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")  # what an earlier failure could not take back
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            self._apply(connection, jobs, careful)
+            connection.execute("COMMIT")
+        except BaseException:
+            # SQLite rolls some failures back itself; a second rollback would hide the first error.
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        for job in jobs:
+            job.error = None
+            if job.kind is not Kind.RUN and job.what is not barrier:
+                self.failing = None
+
+    def _apply(self, connection: sqlite3.Connection, jobs: list[Job], careful: bool) -> None:
+        opened: dict[tuple[str, str], UsageRow] = {}
+        closed: list[UsageRow] = []
+        for job in jobs:
+            if job.kind is Kind.OPEN:
+                opened[job.what.tenant, job.what.id] = job.what
+            elif job.kind is Kind.CLOSE:
+                # Opened and closed in one batch: one insert.
+                opened.pop((job.what.tenant, job.what.id), None)
+                closed.append(job.what)
+        if opened:
+            connection.executemany(self._sql.open_row, [usage_values(row, careful) for row in opened.values()])
+        if closed:
+            connection.executemany(self._sql.close_row, [usage_values(row, careful) for row in closed])
+        for job in jobs:
+            if job.kind is Kind.WRITE:
+                job.result = job.what(connection)
+            elif job.kind is Kind.RUN:
+                connection.execute(*job.what)
+
+
+def barrier(connection: sqlite3.Connection) -> None:
+    """A write that writes nothing: it is answered when all that was queued before it is durable, or is refused."""
+
+
+def _read(connection: sqlite3.Connection, job: Job) -> None:
+    try:
+        job.result = job.what(connection)
+    except Exception as failure:
+        job.error = unavailable(failure)
+
+
+def _own(error: WeirgateError) -> WeirgateError:
+    """An error for each waiter: they are raised in different tasks, and each adds its own traceback."""
+    return (
+        StoreUnavailable(error.message, code=error.code, retry=error.retry)
+        if type(error) is StoreUnavailable
+        else error
+    )
+
+
+def _settle(future: asyncio.Future[T], value: T) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+def _fail(future: asyncio.Future[T], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)

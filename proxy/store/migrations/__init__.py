@@ -1,0 +1,57 @@
+"""The numbered changes of the schema, run forward only.
+
+What belongs here: one file per change under `versions/`, which never changes after its release, and running them over
+a connection somebody else opened. What never: reading `schema` in a migration: it says how things are today.
+A change first adds and only in a later release removes, so that two versions can run during an update.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from proxy.core.errors import StoreUnavailable
+
+HEAD = "0001"
+"""The newest change. A file that stands there needs no alembic, which takes a third of a second to import."""
+
+_FOLDER = Path(__file__).parent
+
+
+def upgrade(connection: sqlite3.Connection) -> None:
+    """Bring an open SQLite database up to date; all of it or nothing. Refuse one that a newer version made."""
+    at = _version(connection)
+    if at == HEAD:
+        return
+    if at is not None and at not in known():
+        raise StoreUnavailable(f"The database was written by a newer Weirgate (schema {at}, here {HEAD}).")
+    from alembic import command
+    from alembic.config import Config
+    from sqlalchemy import create_engine
+    from sqlalchemy.pool import StaticPool
+
+    config = Config()
+    config.set_main_option("script_location", _FOLDER.as_posix().replace("%", "%%"))
+    engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool)
+    try:
+        with engine.connect() as opened:
+            # Said here: connecting has asked the driver this and that, and rolled back.
+            opened.exec_driver_sql("BEGIN IMMEDIATE")
+            config.attributes["connection"] = opened
+            command.upgrade(config, "head")
+            opened.commit()
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def known() -> frozenset[str]:
+    """The numbers of all changes that this version knows."""
+    return frozenset(file.stem[1:5] for file in (_FOLDER / "versions").glob("m????_*.py"))
+
+
+def _version(connection: sqlite3.Connection) -> str | None:
+    """The change that the database stands at; None where it is empty."""
+    there = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'alembic_version'").fetchone()
+    row = connection.execute("SELECT version_num FROM alembic_version").fetchone() if there else None
+    return None if row is None else str(row[0])

@@ -1,0 +1,115 @@
+"""The migrations make the schema that the code states, whole or not at all, and know what they do not know."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.pool import StaticPool
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from proxy.core.errors import StoreUnavailable
+from proxy.core.usage import UsageRow
+from proxy.store import migrations, schema
+from proxy.store.sqlite import SqliteStore
+from proxy.store.sqlite_file import connect
+from tests.store.samples import NOW
+
+
+def empty() -> sqlite3.Connection:
+    return connect(":memory:")
+
+
+def tables(connection: sqlite3.Connection) -> set[str]:
+    return {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+
+
+def differences(connection: sqlite3.Connection) -> list[object]:
+    engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool)
+    with engine.connect() as opened:
+        context = MigrationContext.configure(opened, opts={"compare_type": True})
+        return list(compare_metadata(context, schema.metadata))
+
+
+def test_an_empty_database_is_brought_to_the_stated_schema() -> None:
+    connection = empty()
+    migrations.upgrade(connection)
+    assert differences(connection) == []
+    assert not connection.in_transaction
+    connection.execute("DROP INDEX usage_open")
+    assert len(differences(connection)) == 1  # the comparison sees what is missing
+    connection.close()
+
+
+def test_the_head_is_the_newest_change_and_each_has_its_number() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+    script = ScriptDirectory.from_config(config)
+    assert script.get_heads() == [migrations.HEAD]
+    assert {change.revision for change in script.walk_revisions()} == migrations.known()
+
+
+def test_a_database_at_the_head_is_left_alone() -> None:
+    connection = empty()
+    migrations.upgrade(connection)
+    said: list[str] = []
+    connection.set_trace_callback(said.append)
+    migrations.upgrade(connection)
+    assert all(line.startswith("SELECT") for line in said), said
+    connection.close()
+
+
+def test_a_change_that_fails_half_way_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = empty()
+
+    def refuse(action: int, name: str | None, *_: object) -> int:
+        return sqlite3.SQLITE_DENY if (action, name) == (sqlite3.SQLITE_CREATE_TABLE, "usage") else sqlite3.SQLITE_OK
+
+    connection.set_authorizer(refuse)
+    with pytest.raises(Exception, match="not authorized"):
+        migrations.upgrade(connection)
+    connection.set_authorizer(None)
+    assert tables(connection) == set()
+    migrations.upgrade(connection)
+    assert differences(connection) == []
+    connection.close()
+
+
+async def test_a_database_of_a_newer_version_is_refused(database: Path) -> None:
+    with sqlite3.connect(database) as plain:
+        plain.execute("UPDATE alembic_version SET version_num = '9999'")
+    plain.close()
+    with pytest.raises(StoreUnavailable, match="newer Weirgate"):
+        await SqliteStore(str(database)).open(NOW)
+
+
+def test_the_usage_table_is_the_usage_row() -> None:
+    columns = tuple(column.name for column in schema.usage.columns)
+    assert columns == (*UsageRow.__struct_fields__, "day")
+
+
+def test_every_row_of_a_caller_is_keyed_by_its_tenant() -> None:
+    without = {table.name for table in schema.metadata.sorted_tables if "tenant" not in table.primary_key.columns}
+    assert without == {"calibration", "secret"}
+
+
+def test_the_schema_can_be_made_on_postgresql() -> None:
+    dialect = postgresql.dialect()
+    said = [str(CreateTable(table).compile(dialect=dialect)) for table in schema.metadata.sorted_tables]
+    said += [
+        str(CreateIndex(index).compile(dialect=dialect))
+        for table in schema.metadata.sorted_tables
+        for index in table.indexes
+    ]
+    text = "\n".join(said)
+    assert "BYTEA" in text
+    assert "DOUBLE PRECISION" in text
+    assert "cost BIGINT" in text
+    assert "WHERE status = 'open'" in text

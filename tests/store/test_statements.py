@@ -1,0 +1,59 @@
+"""No statement on a caller's rows forgets whose they are, and each finds them by an index."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+
+import msgspec
+
+from proxy.store import migrations, reports, schema, statements
+from proxy.store.sqlite_file import connect
+
+CALLERS = {table.name for table in schema.metadata.sorted_tables} - {"calibration", "secret"}
+# Read whole by those who run the installation: all keys at start, and the operator's reports.
+FOR_ALL = {"keys"}
+
+
+def every_statement() -> Iterator[tuple[str, str]]:
+    said = statements.compiled()
+    for name in said.__struct_fields__:
+        value = getattr(said, name)
+        texts = value.values() if isinstance(value, dict) else (value,) if isinstance(value, str) else value
+        yield from ((name, text) for text in texts)
+
+
+def test_every_statement_on_a_callers_rows_names_the_tenant() -> None:
+    for name, text in every_statement():
+        table = re.search(r"(?:FROM|INTO|UPDATE) (\w+)", text)
+        assert table is not None, name
+        if table[1] not in CALLERS or name in FOR_ALL:
+            continue
+        condition = text if text.startswith("INSERT") else text.partition("WHERE")[2]
+        assert "tenant" in condition, f"{name}: {text}"
+
+
+def plan(connection: sqlite3.Connection, text: str) -> str:
+    rows = connection.execute(f"EXPLAIN QUERY PLAN {text}", (0,) * text.count("?")).fetchall()
+    return "; ".join(row[3] for row in rows)
+
+
+def test_every_statement_finds_its_rows_by_an_index() -> None:
+    connection = connect(":memory:")
+    migrations.upgrade(connection)
+    texts = [(name, text) for name, text in every_statement() if not text.startswith("INSERT")]
+    texts += [("report", text) for text in reports.compiled().texts.values()]
+    for name, text in texts:
+        if name in FOR_ALL | {"calibrations"}:
+            continue
+        assert "SCAN" not in plan(connection, text), f"{name}: {plan(connection, text)}"
+    open_rows = plan(connection, "SELECT rowid FROM usage WHERE status = 'open' LIMIT 10")
+    assert "usage_open" in open_rows, open_rows
+    connection.close()
+
+
+def test_statements_are_text_and_cannot_be_changed() -> None:
+    said = statements.compiled()
+    assert said == statements.compiled()
+    assert isinstance(msgspec.structs.asdict(said)["open_row"], str)
