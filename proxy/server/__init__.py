@@ -1,0 +1,1 @@
+"""What faces clients: routes, the form of answers and errors, who may ask, and the limits around them."""

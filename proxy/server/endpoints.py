@@ -1,0 +1,251 @@
+"""The routes. Each is an ASGI class; each names who may use it, and the app refuses one that does not.
+
+From head to last byte: count, authenticate, read, decode, resolve, serve, answer. Errors take the form of `errors`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, MutableMapping
+from functools import partial
+from typing import Any, Protocol
+
+import msgspec
+
+from proxy.core.errors import Busy, ClientLeft, Forbidden, MethodNotAllowed, NotFound, WeirgateError
+from proxy.core.steps import Caller
+from proxy.dialects.chat.messages import read_message
+from proxy.dialects.chat.request import Bounds, decode_call
+from proxy.gateway import Destination, Gateway
+from proxy.server.auth import Keys
+from proxy.server.body import read_body
+from proxy.server.errors import error_response
+from proxy.server.head import Headers, host_name
+from proxy.server.head import request_id as request_id_of
+from proxy.server.lifecycle import Drain
+from proxy.server.stream import Answering, Receive, Send, Watch
+from proxy.upstream.decoded import Decoded
+
+_LOCAL_NAMES = frozenset((b"localhost", b"127.0.0.1", b"[::1]"))
+
+Scope = MutableMapping[str, Any]
+
+
+class Directory(Protocol):
+    """Where model names lead; the app answers from the configuration and policies in force."""
+
+    def destination(self, model: str) -> Destination | None: ...
+
+    def keys(self) -> Keys: ...
+
+
+class Desk(msgspec.Struct, kw_only=True):
+    """What all endpoints share."""
+
+    gateway: Gateway
+    directory: Directory
+    drain: Drain
+    decoded: Decoded
+    bounds: Bounds
+    hold: float
+    ping: float
+    body_limit: int
+    streams: int
+    streams_per_key: int
+    running: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+class Endpoint:
+    """What every route does around its work: method, request id, count, errors, metrics."""
+
+    route = ""
+    methods: tuple[str, ...] = ("GET",)
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        metrics = desk.gateway.metrics
+        self._seconds = metrics.request_seconds.labels(self.route)
+        self._counted: dict[int, Any] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began = time.perf_counter()
+        headers = scope["headers"]
+        answering = Answering(send, request_id_of(headers), hold=self.desk.hold, ping=self.desk.ping)
+        status = 500
+        metrics = self.desk.gateway.metrics
+        metrics.in_flight.inc()
+        try:
+            with self.desk.drain.request():
+                if scope["method"] not in self.methods:
+                    raise MethodNotAllowed("This route does not know the method.")
+                status = await self.work(scope, receive, answering)
+        except ClientLeft:
+            status = 499
+            await answering.stop()
+        except WeirgateError as error:
+            status = error.status
+            await self.refuse(error, answering)
+        finally:
+            metrics.in_flight.dec()
+            self._seconds.observe(time.perf_counter() - began)
+            counted = self._counted.get(status)
+            if counted is None:
+                counted = self._counted[status] = metrics.requests.labels(self.route, str(status))
+            counted.inc()
+
+    async def work(self, scope: Scope, receive: Receive, answering: Answering) -> int:
+        """Serve the request and return its status. May raise WeirgateError before anything was sent."""
+        raise NotFound("There is nothing here.")
+
+    async def refuse(self, error: WeirgateError, answering: Answering) -> None:
+        if answering.begun:
+            await answering.fail(error)
+            return
+        headers = answering.headers()
+        allow = ", ".join(self.methods) if isinstance(error, MethodNotAllowed) else None
+        status, own, body = error_response(error, answering.request_id, allow=allow)
+        await answering.whole(status, [*own, *headers[1:]], body)
+
+
+class Chat(Endpoint):
+    """POST /v1/chat/completions: for holders of a client key."""
+
+    route = "/v1/chat/completions"
+    methods = ("POST",)
+
+    async def work(self, scope: Scope, receive: Receive, answering: Answering) -> int:
+        desk = self.desk
+        raw = scope["headers"]
+        keys = desk.directory.keys()
+        caller = identified(keys, raw)
+        with Place(desk, caller):
+            body = await read_body(receive, raw, limit=desk.body_limit)
+            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in raw}
+            read = desk.decoded.reader(caller.tenant, partial(read_message, depth=desk.bounds.depth))
+            call = decode_call(body, caller, read, headers, desk.bounds)
+            destination = leads(desk.directory, keys, caller, call.model)
+            authorization = headers.get("authorization")
+            with Watch(receive) as watch, desk.drain.at_end(watch.end):
+                if call.stream:
+                    answering.hold()
+                serving = desk.gateway.serve(call, destination, answering, answering.request_id, authorization)
+                answer = await serving
+                if call.stream:
+                    await answering.end(answer.rest)
+                    return 200
+        head = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(answer.body))]
+        await answering.whole(200, [*head, *answering.headers()], answer.body)
+        return 200
+
+
+class Models(Endpoint):
+    """GET /v1/models: what this key may ask for, each with its window."""
+
+    route = "/v1/models"
+
+    def __init__(self, desk: Desk, listing: Callable[[Keys, Caller, str | None], Any]) -> None:
+        super().__init__(desk)
+        self._listing = listing
+
+    async def work(self, scope: Scope, receive: Receive, answering: Answering) -> int:
+        keys = self.desk.directory.keys()
+        caller = identified(keys, scope["headers"])
+        authorization = dict(scope["headers"]).get(b"authorization")
+        listed = await self._listing(keys, caller, authorization.decode("latin-1") if authorization else None)
+        await send_json(answering, {"object": "list", "data": listed})
+        return 200
+
+
+class Health(Endpoint):
+    """GET /healthz: the process runs. Open to all; says nothing else."""
+
+    route = "/healthz"
+
+    async def work(self, scope: Scope, receive: Receive, answering: Answering) -> int:
+        await send_json(answering, {"status": "ok"})
+        return 200
+
+
+class Ready(Endpoint):
+    """GET /readyz: the store can be written and the server is not leaving. Open to all."""
+
+    route = "/readyz"
+
+    async def work(self, scope: Scope, receive: Receive, answering: Answering) -> int:
+        if not self.desk.drain.ready:
+            await send_json(answering, {"status": "draining"}, 503)
+            return 503
+        await self.desk.gateway.store.ready()
+        await send_json(answering, {"status": "ready"})
+        return 200
+
+
+class Scrape(Endpoint):
+    """GET /metrics: for Prometheus. Open to all; holds no name that a client chose."""
+
+    route = "/metrics"
+
+    async def work(self, scope: Scope, receive: Receive, answering: Answering) -> int:
+        text = self.desk.gateway.metrics.exposition()
+        head = [(b"content-type", b"text/plain; version=0.0.4; charset=utf-8"), (b"content-length", b"%d" % len(text))]
+        await answering.whole(200, head, text)
+        return 200
+
+
+class Missing(Endpoint):
+    """Everything else."""
+
+    route = "other"
+    methods = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+
+
+def identified(keys: Keys, headers: Headers) -> Caller:
+    """Who asks. Raises Unauthorised; Forbidden where an open gateway is reached by a name that is not this machine's.
+
+    A web page can make a browser call a name of its own that leads to 127.0.0.1 (DNS rebinding); it cannot forge Host.
+    """
+    if keys.open:
+        host = next((host_name(value) for name, value in headers if name == b"host"), None)
+        if host not in _LOCAL_NAMES:
+            raise Forbidden("Without client keys only localhost is served by name; add keys to serve other names.")
+    return keys.authenticate(headers)
+
+
+def leads(directory: Directory, keys: Keys, caller: Caller, model: str) -> Destination:
+    """Where `model` goes for this caller. Raises NotFound for an unknown name, Forbidden for one the key lacks."""
+    destination = directory.destination(model)
+    if destination is None:
+        raise NotFound("The model does not exist here.", code="model_not_found", param="model")
+    if not keys.allowed(caller, model):
+        raise Forbidden("This key may not use the model.", param="model")
+    return destination
+
+
+class Place:
+    """A place among the requests served at once, for the process and for one key."""
+
+    def __init__(self, desk: Desk, caller: Caller) -> None:
+        self._running = desk.running
+        self._name = f"{caller.tenant}\0{caller.key}"
+        mine = desk.running.get(self._name, 0)
+        if mine >= desk.streams_per_key or desk.running.get("", 0) >= desk.streams:
+            raise Busy("Too many requests at once.", retry_after=1.0)
+
+    def __enter__(self) -> None:
+        for name in ("", self._name):
+            self._running[name] = self._running.get(name, 0) + 1
+
+    def __exit__(self, *exit: object) -> None:
+        for name in ("", self._name):
+            left = self._running[name] - 1
+            if left:
+                self._running[name] = left
+            else:
+                del self._running[name]
+
+
+async def send_json(answering: Answering, value: Mapping[str, object], status: int = 200) -> None:
+    """A JSON answer of our own."""
+    body = msgspec.json.encode(value)
+    head = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await answering.whole(status, [*head, *answering.headers()], body)

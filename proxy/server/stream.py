@@ -1,0 +1,165 @@
+"""One answer on its way to the client: a stream with a late head, or a body; and the watch on whether anyone is there.
+
+A stream's head goes out with the first content, or after `hold` seconds, so that early errors keep their true status.
+From then on a comment every `ping` seconds keeps the connection and the client's patience alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from proxy.attempt import context
+from proxy.core.errors import ClientLeft, ShuttingDown
+from proxy.core.steps import Report
+from proxy.dialects.sse import comment
+from proxy.server.errors import error_frame
+
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+_STREAM_HEAD = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store, no-transform"),
+    (b"x-accel-buffering", b"no"),
+)
+
+
+class Answering:
+    """The client's side of one call; fulfils `attempt.Client`."""
+
+    def __init__(self, send: Send, request_id: str, *, hold: float, ping: float) -> None:
+        self._send = send
+        self.request_id = request_id
+        self._hold = hold
+        self._ping = ping
+        self._report: Report | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._pinging: asyncio.Task[None] | None = None
+        self._lock = asyncio.Lock()
+        self._quiet_since = 0.0
+        self.begun = False
+
+    def hold(self) -> None:
+        """Start the clock: after `hold` seconds the head goes out even if nothing else does."""
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._hold, self._keep_warm)
+
+    def tell(self, report: Report) -> None:
+        """What the head will say of the prompt."""
+        self._report = report
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Our headers, as far as they are known by now."""
+        found = [(b"x-request-id", self.request_id.encode("latin-1", "replace"))]
+        report = self._report
+        if report is not None:
+            found.append((b"x-weirgate-conversation", report.conversation.encode("latin-1", "replace")))
+            found.append((b"x-weirgate-context", context(report).encode()))
+            if report.repaired:
+                found.append((b"x-weirgate-repaired", b"%d" % report.repaired))
+            if report.output is not None:
+                found.append((b"x-weirgate-max-output", b"%d" % report.output))
+        return found
+
+    async def write(self, data: bytes) -> None:
+        """Send a part of the stream, its head first."""
+        async with self._lock:
+            await self._write(data)
+
+    async def end(self, rest: tuple[bytes, ...]) -> None:
+        """The end of a stream that is whole."""
+        await self.stop()
+        async with self._lock:
+            if not self.begun:
+                await self._begin()
+            await self._send({"type": "http.response.body", "body": b"".join(rest), "more_body": False})
+
+    async def fail(self, error: BaseException) -> None:
+        """End a stream that has begun with an error frame; `[DONE]` never follows."""
+        await self.stop()
+        async with self._lock:
+            await self._send({"type": "http.response.body", "body": error_frame(error), "more_body": False})
+
+    async def whole(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        """An answer in one piece."""
+        await self.stop()
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def stop(self) -> None:
+        """No more comments; waits for one that is being written."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        pinging, self._pinging = self._pinging, None
+        if pinging is not None:
+            pinging.cancel()
+            await asyncio.wait([pinging])
+
+    async def _write(self, data: bytes) -> None:
+        if not self.begun:
+            await self._begin()
+        self._quiet_since = asyncio.get_running_loop().time()
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def _begin(self) -> None:
+        self.begun = True
+        headers = [*_STREAM_HEAD, *self.headers()]
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    def _keep_warm(self) -> None:
+        self._timer = None
+        self._pinging = asyncio.get_running_loop().create_task(self._comments())
+
+    async def _comments(self) -> None:
+        loop = asyncio.get_running_loop()
+        if not self.begun:
+            await self.write(comment("weirgate is waiting for the model"))
+        while True:
+            wait = self._quiet_since + self._ping - loop.time()
+            if wait <= 0:
+                await self.write(comment("ping"))
+            else:
+                await asyncio.sleep(wait)
+
+
+class Watch:
+    """Cancels the work of a request when its client leaves, or when the server must end.
+
+    Use as a context manager around the work; a cancellation that it caused comes out as ClientLeft or ShuttingDown.
+    """
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._why: BaseException | None = None
+        self._work: asyncio.Task[Any] | None = None
+        self._watching: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> Watch:
+        self._work = asyncio.current_task()
+        self._watching = asyncio.get_running_loop().create_task(self._wait())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+        work, self._work = self._work, None
+        if kind is asyncio.CancelledError and self._why is not None and work is not None:
+            work.uncancel()
+            raise self._why from None
+
+    def end(self) -> None:
+        """The server must stop now."""
+        self._stop(ShuttingDown("The gateway is shutting down; the answer was cut off.", retry_after=1.0))
+
+    async def _wait(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            continue
+        self._stop(ClientLeft(said=False))
+
+    def _stop(self, why: BaseException) -> None:
+        if self._work is not None and self._why is None:
+            self._why = why
+            self._work.cancel()
