@@ -1,0 +1,144 @@
+"""A coding agent's session that outgrows its model's window many times over: every turn is answered.
+
+One tool call a turn, the whole history sent again with each call, about 870 tokens a turn, a provider of 8,192 tokens
+that refuses orphan tool results (research/peers.md 4: without a gateway such a session dies in turn 10).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from tests.fakes import ScriptedUpstream, SeenRequest, tool_call
+from tests.scenarios.conftest import Figure
+from tests.scenarios.gate import Answer, Gate, Wire, assistant, gate, system, tool, user
+from tests.scenarios.provider import Windowed
+from tests.scenarios.shape import quarter
+
+WINDOW = 8_192
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "read_file",
+            "description": "Read a file of the work tree.",
+            "parameters": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
+        },
+    }
+]
+WORDS = "harbour ledger tide module value error build client window token river gate sluice bank level".split()
+
+
+def model(request: SeenRequest) -> Wire:
+    """Calls its tool when the user spoke last, else reports what it did."""
+    last = request.messages[-1]
+    turn = sum(message["role"] == "user" for message in request.messages)
+    if last["role"] != "user":
+        return assistant(f"Step done, the file reads well. {turn} requests are in sight. " * 3)
+    path = {"path": f"src/part_{len(request.body) % 1000}.py"}
+    return assistant(None, tool_call(f"call_{len(request.body)}_{turn}", "read_file", path))
+
+
+class Agent:
+    """The client's side: its history, and what came back."""
+
+    def __init__(self, weir: Gate, stream: bool) -> None:
+        self.weir = weir
+        self.stream = stream
+        self.history: list[Wire] = [system("You are a careful coding agent.")]
+        self.answers: list[Answer] = []
+        self.answered = 0
+        self.draw = random.Random(4)
+
+    def text(self, words: int) -> str:
+        return " ".join(f"{self.draw.choice(WORDS)}{self.draw.randrange(1000)}" for _ in range(words))
+
+    async def call(self) -> Wire | None:
+        more = {"stream": True} if self.stream else {}
+        answer = await self.weir.ask(self.history, tools=TOOLS, max_tokens=256, **more)
+        self.answers.append(answer)
+        if answer.status != 200 or (self.stream and not answer.done):
+            return None
+        self.history.append(answer.message)
+        return answer.message
+
+    async def turn(self, number: int) -> None:
+        self.history.append(user(f"Turn {number}: please look at part {number}, {self.text(20)}"))
+        said = await self.call()
+        if said is None:
+            return
+        self.history += [tool(call["id"], self.text(330)) for call in said["tool_calls"]]
+        self.answered += await self.call() is not None
+
+
+async def session(turns: int, stream: bool, stated: int | None) -> tuple[Agent, Windowed, dict[str, int]]:
+    """`turns` turns through the gateway that was told a window of `stated` tokens."""
+    provider = Windowed(WINDOW, model)
+    async with ScriptedUpstream(provider) as up, gate(up.url, window=stated) as weir:
+        agent = Agent(weir, stream)
+        for number in range(turns):
+            await agent.turn(number)
+        return agent, provider, await weir.stored()
+
+
+@pytest.mark.parametrize("turns", [14, 200])
+@pytest.mark.parametrize("stream", [False, True], ids=["json", "sse"])
+async def test_every_turn_of_a_session_is_answered(turns: int, stream: bool, figure: Figure) -> None:
+    agent, provider, stored = await session(turns, stream, WINDOW)
+    kind = f"session {turns} turns {'SSE' if stream else 'JSON'}"
+    spent = sum(map(quarter, agent.history)) / turns
+    assert 800 < spent < 950, "the session is not the one that the figures are about"
+    figure(f"{kind}: turns answered", agent.answered, f"== {turns}")
+    figure(f"{kind}: malformed prompts", len(provider.malformed), "== 0")
+    figure(f"{kind}: refused by the provider", len(provider.refused), "== 0")
+    figure(f"{kind}: compactions a turn", stored["compaction"] / turns, f"<= {1 / 3}")
+    assert stored["compaction"] >= 1
+    assert stored["usage"] == len(agent.answers)
+
+
+@pytest.mark.parametrize("stated", [4 * WINDOW, None], ids=["four times too high", "unknown"])
+@pytest.mark.parametrize("stream", [False, True], ids=["json", "sse"])
+async def test_a_window_that_is_wrong_or_unknown_costs_one_refusal_a_compaction_at_most(
+    stated: int | None, stream: bool, figure: Figure
+) -> None:
+    turns = 60
+    agent, provider, stored = await session(turns, stream, stated)
+    kind = f"session, window {stated or 'unknown'}, {'SSE' if stream else 'JSON'}"
+    figure(f"{kind}: turns answered", agent.answered, f"== {turns}")
+    figure(f"{kind}: malformed prompts", len(provider.malformed), "== 0")
+    figure(f"{kind}: refusals a compaction", len(provider.refused) / stored["compaction"], "<= 1")
+    figure(f"{kind}: compactions a turn", stored["compaction"] / turns, f"<= {1 / 3}")
+    assert provider.refused, "nothing was refused: the window was not wrong"
+    recovered = [answer for answer in agent.answers if answer.compaction == "recovered"]
+    assert len(recovered) == len(provider.refused)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("stated", [WINDOW, 4 * WINDOW, None], ids=["right", "four times too high", "unknown"])
+async def test_a_session_of_a_thousand_turns_is_answered(stated: int | None, figure: Figure) -> None:
+    turns = 1000
+    agent, provider, stored = await session(turns, True, stated)
+    kind = f"session {turns} turns, window {stated or 'unknown'}"
+    figure(f"{kind}: turns answered", agent.answered, f"== {turns}")
+    figure(f"{kind}: malformed prompts", len(provider.malformed), "== 0")
+    figure(f"{kind}: refusals a compaction", len(provider.refused) / stored["compaction"], "<= 1")
+    figure(f"{kind}: compactions a turn", stored["compaction"] / turns, f"<= {1 / 3}")
+
+
+async def test_without_the_gateway_the_same_session_breaks() -> None:
+    """What the other tests prove is the gateway's doing."""
+    provider = Windowed(WINDOW, model)
+    async with ScriptedUpstream(provider) as up, gate(up.url) as weir:
+        agent = Agent(weir, False)
+        for number in range(14):
+            agent.history.append(user(f"Turn {number}: {agent.text(20)}"))
+            answer = await weir.ask(agent.history, tools=TOOLS, headers={"x-weirgate-mode": "off"})
+            if answer.status != 200:
+                assert answer.code == "context_length_exceeded"
+                break
+            said = answer.message
+            agent.history += [said, tool(json.loads(json.dumps(said))["tool_calls"][0]["id"], agent.text(330))]
+        assert 7 < number < 13
