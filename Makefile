@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install test slow cover check format demo bench lock clean
+.PHONY: help install clients test slow cover check format demo bench lock clean
 
 BIN := .venv/bin
 ARGS ?=
@@ -17,13 +17,16 @@ help: ## what there is to run
 install: ## .venv with everything locked and hashed (again: under a second)
 	@scripts/install.sh
 
-test: install ## all tests
+clients: install ## the real clients that tests drive: LangChain, llm, openai for Node
+	@scripts/clients.sh
+
+test: clients ## all tests
 	@$(BIN)/python -m pytest $(ARGS)
 
 slow: install ## the long versions of the scenarios: every recorded conversation, a thousand turns
 	@$(BIN)/python -m pytest tests/scenarios -m slow $(ARGS)
 
-cover: install ## all tests with branch coverage; the core must be covered whole
+cover: clients ## all tests with branch coverage; the core must be covered whole
 	@$(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
 	@$(BIN)/coverage report --include='proxy/core/*' --fail-under=100
 

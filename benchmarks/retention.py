@@ -41,6 +41,7 @@ _URL: Final = re.compile(r"https?://[^\s\"'<>)\]]+")
 _PATH: Final = re.compile(r"(?:[\w.-]+)?(?:/[\w.-]+)+\.\w+|(?:\.{0,2}/)?(?:[\w.-]+/)+[\w.-]+")
 _ID: Final = re.compile(r"\b(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[A-Za-z0-9][\w-]{4,}\b")
 _NUMBER: Final = re.compile(r"\b\d{3,}(?:[.,]\d+)*\b|\b\d+\.\d+\b")
+_BARE: Final = re.compile(r"[\d.,]+")
 # Definition 2: whatever stands between blanks and quotes and has the look of one.
 _WORD: Final = re.compile(r"[^\s\"'`<>()\[\]{},;|*]{2,200}")
 _LOOKS: Final = re.compile(
@@ -65,11 +66,21 @@ def tokens(text: str) -> frozenset[str]:
     return frozenset(token for token in found if len(token) > 1 and sum(map(str.isdigit, token)) > 1)
 
 
+def names(text: str) -> frozenset[str]:
+    """Definition 1 without bare numbers: recorded edits quote the line numbers of what was read, which no model writes."""
+    return frozenset(found for found in classic(text) if not _BARE.fullmatch(found))
+
+
 DEFINITIONS: Final[tuple[tuple[str, Callable[[str], frozenset[str]]], ...]] = (
     ("classic", classic),
     ("loose", loose),
     ("tokens", tokens),
+    ("names", names),
 )
+
+
+WHOLE: Final = 2
+"""The definition whose identifiers must stand in the prompt as whole tokens, not inside longer ones."""
 
 
 def said(message: Message) -> str:
@@ -229,13 +240,13 @@ def _judge(
     text = "\n".join([*map(said, told), play.tape.tools])
     score.fill.append(size / score.window)
     gone = {kind: 0 for kind in range(len(DEFINITIONS))}
-    for number, names in enumerate(needed):
-        if number == 2:
-            lost = list(names.difference(*play.tokens_of(told), play.tape.tool_tokens))
+    for number, wanted in enumerate(needed):
+        if number == WHOLE:
+            lost = list(wanted.difference(*play.tokens_of(told), play.tape.tool_tokens))
         else:
-            lost = [name for name in names if name not in text]
-        score.all[number] += len(names)
-        score.hit[number] += len(names) - len(lost)
+            lost = [name for name in wanted if name not in text]
+        score.all[number] += len(wanted)
+        score.hit[number] += len(wanted) - len(lost)
         gone[number] = len(lost)
         score.missed.update((DEFINITIONS[number][0], name) for name in lost)
     miss[0] += gone[0]
@@ -284,8 +295,9 @@ def agent(turns: int = 60, window: int = 8_192, size: int = 870) -> tuple[int, i
 def table(scores: Iterable[Score], misses: int) -> None:
     for score in scores:
         times = sorted(score.times) or [0.0]
+        each = [1 - gone / all_ for gone, all_, *_ in score.worst if all_]
         shares = "  ".join(f"{name} {score.share(n):.4f}" for n, (name, _) in enumerate(DEFINITIONS))
-        print(f"\nwindow {score.window}: recall  {shares}   (bar {BARS.get(score.window, 0)}, n {score.all[0]})")
+        print(f"\nwindow {score.window}: recall  {shares}   per conversation {sum(each) / max(1, len(each)):.4f}   (bar {BARS.get(score.window, 0)}, n {score.all[0]})")
         print(
             f"  steps {score.steps}, compactions {score.made}, floors {score.floors}, over {score.over} "
             f"(avoidable {score.avoidable}), unsound {score.unsound}, prefix {score.prefix[0]}/{score.prefix[1]}, "

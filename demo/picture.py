@@ -119,8 +119,9 @@ def _weir(run: Run, drops: Sequence[int]) -> Iterator[str]:
         if after.number in drops:
             x, y = _x(run, after.number), _y(run, after.tokens)
             yield f'<path class="drop" d="M{x - 7} {y + 6} h14 l-7 11 z"/>'
-            yield _text(x, y + 36, "small", "compacted", "middle")
-            yield _text(x, y + 52, "small", f"{before.tokens:,} → {after.tokens:,}", "middle")
+            at, anchor = (WIDTH - RIGHT + 8, "end") if x > WIDTH - RIGHT - 50 else (x, "middle")
+            yield _text(at, y + 36, "small", "compacted", anchor)
+            yield _text(at, y + 52, "small", f"{before.tokens:,} → {after.tokens:,}", anchor)
 
 
 def _direct(run: Run) -> Iterator[str]:

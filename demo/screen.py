@@ -69,7 +69,9 @@ class Screen:
         )
 
     def recall(self, rows: Sequence[tuple[str, Spoken | None, Spoken | None]]) -> None:
-        """What both conversations answered to the same late questions."""
+        """What both conversations answered to the same late questions; nothing where they were not asked."""
+        if not rows:
+            return
         table = Table(
             "asked at the end", "direct", "through Weirgate", box=None, padding=(0, 2, 0, 0), title_justify="left"
         )
@@ -87,7 +89,7 @@ class Screen:
             "status",
             "projected",
             "read",
-            "of it cached",
+            "cached",
             "written",
             "seconds",
             "compaction",

@@ -2,9 +2,10 @@
 
 The map of the house; imports run one way, from left to right:
 
-    __main__ > app > server > gateway > upstream > (dialects | store | policies | metrics | settings) > core
+    __main__ > commands > app > server > gateway > upstream > (dialects | store | policies | metrics | settings) > core
 
-    __main__   the command line                    app        composition root: names every fulfilment
+    __main__   the command line                    commands/  the work behind it
+    app        composition root: names every fulfilment
     settings   file and environment, frozen        policies   the policy folder: load, watch, swap whole
     metrics    what is counted                     gateway    the driver: performs the steps the core asks for
     server/    faces clients: endpoints, stream, auth, guard

@@ -1,25 +1,52 @@
-"""The command line. Each command imports what it needs, so that `--help` is quick; output for people by rich."""
+"""The command line: options, their help, and which command they are for. The work is in `commands`, imported when it is
+asked for, so that `--help` is quick.
+
+Exit codes are the same everywhere: 0 done, 1 not done or something was found, 2 wrong use or configuration.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from proxy import __version__
 
+CODES = "Exit codes: 0 done, 1 not done (the reason is on stderr), 2 wrong use or configuration."
+
 app = typer.Typer(
     name="weirgate",
     help="An OpenAI-compatible gateway that keeps every conversation inside its model's context window.",
+    epilog=f"{CODES} NO_COLOR is honoured.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+keys = typer.Typer(help="Client keys: add, list, revoke.", no_args_is_help=True, epilog=CODES)
+app.add_typer(keys, name="keys")
 
 ConfigFile = Annotated[
-    Path | None, typer.Option("--config", envvar="WEIRGATE_CONFIG", help="The configuration file.", show_default=False)
+    Path | None,
+    typer.Option(
+        "--config",
+        envvar="WEIRGATE_CONFIG",
+        metavar="FILE",
+        help="Configuration file; without it weirgate.yaml, if this folder has one.",
+        show_default=False,
+    ),
 ]
+ServerUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help="Address of the running server; without it the one in the configuration. Its admin secret is taken from "
+        "the configuration or from WEIRGATE_ADMIN.",
+    ),
+]
+Text = Annotated[Literal["text", "json"], typer.Option("--format", help="For people, or for programs.")]
 
 
 def _version(asked: bool) -> None:
@@ -37,28 +64,171 @@ def _options(
     """Weirgate."""
 
 
-@app.command()
+def _end(work: Callable[[], int]) -> None:
+    """Leave with the exit code of a command; what stops it is told in one line."""
+    from proxy.commands.outcome import attempt
+
+    raise typer.Exit(attempt(work))
+
+
+@app.command(
+    epilog="Exit codes: 0 all running answers finished, 1 some were cut off at the end, 2 it must not or cannot start."
+)
 def serve(
     config: ConfigFile = None,
     upstream: Annotated[
-        str | None, typer.Option(help="Base URL of an OpenAI-compatible server, up to /v1; no file is needed then.")
+        str | None,
+        typer.Option(metavar="URL", help="Base URL of an OpenAI-compatible server, up to /v1; no file is needed then."),
     ] = None,
-    window: Annotated[int | None, typer.Option(min=64, help="The window of its models, in tokens.")] = None,
-    host: Annotated[str | None, typer.Option(help="Address to bind [127.0.0.1].")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port; 0 takes a free one [8400].")] = None,
-    store: Annotated[str | None, typer.Option(help="Where to remember, e.g. sqlite:///weirgate.db.")] = None,
+    window: Annotated[
+        int | None, typer.Option(min=64, metavar="TOKENS", help="Window of the models whose policy states none.")
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Address to bind; not loopback needs keys.  [127.0.0.1]")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, metavar="PORT", help="Port to bind; 0 takes a free one.  [8400]")
+    ] = None,
+    store: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where to remember.  [sqlite:///weirgate.db]")
+    ] = None,
 ) -> None:
-    """Run the gateway until SIGTERM or Ctrl-C; running answers finish first."""
-    from proxy.serving import run
+    """Run the gateway until SIGTERM or Ctrl-C; running answers finish first.
+
+    Clients use http://127.0.0.1:8400/v1 as base URL. SIGHUP reads the policies again.
+    """
+    from proxy.commands.serving import UPSTREAM, run
 
     overrides = {
-        "upstreams.main.base_url": upstream,
+        UPSTREAM: upstream,
         "window": window,
         "server.host": host,
         "server.port": port,
         "store.url": store,
     }
-    raise typer.Exit(run(config, dict(os.environ), overrides))
+    _end(lambda: run(config, dict(os.environ), overrides))
+
+
+@app.command(epilog=CODES)
+def usage(
+    by: Annotated[
+        Literal["model", "conversation", "day", "key"] | None,
+        typer.Option(help="Add up by this; without it single calls, the newest first."),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="From here on: 1h, 7d, 2026-11-01, 2026-11-01T12:30 (UTC) or unix."),
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Up to here, without it.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, max=100_000, help="Most lines; 50 single calls in a table by default.")
+    ] = None,
+    format: Annotated[Literal["table", "csv", "json"], typer.Option(help="Costs are in dollars.")] = "table",
+    url: ServerUrl = None,
+    config: ConfigFile = None,
+) -> None:
+    """What was spent: calls, tokens, cost, compactions and recoveries.
+
+    Asks the running server; where none runs, reads its database.
+
+    With a client key in WEIRGATE_KEY it shows that key's tenant alone.
+    """
+    from proxy.commands.usage import Asked, run
+
+    asked = Asked(by=by, since=since, until=until, limit=limit, format=format)
+    _end(lambda: run(asked, url, config, dict(os.environ)))
+
+
+@app.command(
+    epilog="Exit codes: 0 it fits or was compacted, 1 nothing can make it fit, 2 wrong use or an unreadable file."
+)
+def compact(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A chat request, a list of messages, or JSONL of either; - for stdin.")
+    ],
+    window: Annotated[
+        int | None,
+        typer.Option(min=64, metavar="TOKENS", help="The window; without it the policy's or the catalogue's."),
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Whose policy and tokenizer; without it the file's.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Output to reserve; without it the file's.")] = None,
+    line: Annotated[int | None, typer.Option(min=1, help="Which line of a JSONL file.  [1]")] = None,
+    show: Annotated[bool, typer.Option("--show", help="Show the text of the notes as well.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    config: ConfigFile = None,
+) -> None:
+    """Dry run: what a compaction would make of a saved conversation.
+
+    Before and after, what goes where, what is cut. Nothing is sent or stored; sizes are counted exactly.
+    """
+    from proxy.commands.compact import Asked, run
+
+    asked = Asked(file=file, window=window, model=model, max_tokens=max_tokens, line=line, as_json=json, text=show)
+    _end(lambda: run(asked, config, dict(os.environ)))
+
+
+@app.command(epilog="Exit codes: 0 fit to serve (there may be warnings), 1 it is not.")
+def check(config: ConfigFile = None, format: Text = "text") -> None:
+    """Check the configuration and its policies: each problem with file, line and what was probably meant."""
+    from proxy.commands.checking import run
+
+    _end(lambda: run(config, dict(os.environ), format))
+
+
+@app.command(epilog="Exit codes: 0 nothing fails (there may be warnings), 1 something does.")
+def doctor(
+    config: ConfigFile = None,
+    upstream: Annotated[
+        str | None, typer.Option(metavar="URL", help="Examine this upstream; no file is needed then.")
+    ] = None,
+    url: ServerUrl = None,
+    format: Text = "text",
+) -> None:
+    """Examine the installation: versions, database, configuration, upstreams, what was learned.
+
+    One next step for each trouble. A provider is asked for its list of models, which costs nothing.
+    """
+    from proxy.commands.doctor import run
+
+    _end(lambda: run(config, upstream, url, dict(os.environ), format))
+
+
+@keys.command("add", epilog=CODES)
+def keys_add(
+    tenant: Annotated[str, typer.Option(help="Whose key; tenants never see each other's conversations.")] = "default",
+    id: Annotated[str | None, typer.Option(help="Name of the key in rows and logs; made up where not given.")] = None,
+    models: Annotated[
+        list[str] | None, typer.Option("--model", help="A model or pattern it may ask for; may be repeated.  [*]")
+    ] = None,
+    url: ServerUrl = None,
+    config: ConfigFile = None,
+    format: Text = "text",
+) -> None:
+    """Make a client key. Its secret is shown this once, alone on stdout."""
+    from proxy.commands.keys import add, site
+
+    _end(lambda: add(site(config, url, dict(os.environ)), tenant, id, tuple(models or ("*",)), format))
+
+
+@keys.command("list", epilog=CODES)
+def keys_list(url: ServerUrl = None, config: ConfigFile = None, format: Text = "text") -> None:
+    """Show every key: id, tenant, models, state. Secrets are not kept."""
+    from proxy.commands.keys import show_list, site
+
+    _end(lambda: show_list(site(config, url, dict(os.environ)), format))
+
+
+@keys.command("revoke", epilog=CODES)
+def keys_revoke(
+    id: Annotated[str, typer.Argument(metavar="ID", help="The key's id, as `weirgate keys list` shows it.")],
+    tenant: Annotated[str | None, typer.Option(help="Whose, where two tenants have a key of this id.")] = None,
+    url: ServerUrl = None,
+    config: ConfigFile = None,
+) -> None:
+    """Close a key. A running server refuses it from the next request on."""
+    from proxy.commands.keys import revoke, site
+
+    _end(lambda: revoke(site(config, url, dict(os.environ)), id, tenant))
 
 
 def main() -> None:

@@ -64,7 +64,7 @@ class Places:
         self._catalogue = catalogue
         self._known: dict[str, Destination | None] = {}
         self._keys: Keys | None = None
-        self.upstreams: Mapping[str, Upstream] = {name: _upstream(name, settings) for name in settings.upstreams}
+        self.upstreams: Mapping[str, Upstream] = {name: upstream_of(name, settings) for name in settings.upstreams}
 
     def destination(self, model: str) -> Destination | None:
         if model in self._known:
@@ -152,13 +152,19 @@ class Application:
     async def start(self) -> None:
         """Open the store, read what was learned, and make the routes. Raises Refused, StoreUnavailable."""
         lost = await self.store.open(time.time())
+        try:
+            await self._start(lost)
+        except BaseException:
+            await self.store.close()
+            raise
+
+    async def _start(self, lost: int) -> None:
         if lost:
             _log.warning("closed rows that a dead process left open", rows=lost)
         self._pepper = await self.store.secret("keys")
         await self.read_keys()
         why = refusal(self.settings, keys=not self.places.keys().open)
         if why is not None:
-            await self.store.close()
             raise Refused(why)
         self._gateway = Gateway(
             store=self.store,
@@ -187,7 +193,17 @@ class Application:
 
     async def read_keys(self) -> None:
         """Take the configured and the stored keys into use; callers of a revoked one are refused from here on."""
-        configured = tuple(
+        secret = self.settings.admin.secret
+        admin = key_digest(self._pepper, secret.reveal().encode()) if secret is not None else None
+        rows = (*self._configured_keys(), *await self.store.keys())
+        try:
+            self.places.take_keys(keys_of(rows, self._pepper, admin=admin))
+        except ValueError as error:
+            message = f"{error}; revoke one with `weirgate keys revoke`, or rename it in the configuration"
+            raise Refused(message) from None
+
+    def _configured_keys(self) -> tuple[KeyRow, ...]:
+        return tuple(
             KeyRow(
                 id=key.id,
                 tenant=key.tenant,
@@ -197,9 +213,6 @@ class Application:
             )
             for key in self.settings.keys
         )
-        secret = self.settings.admin.secret
-        admin = key_digest(self._pepper, secret.reveal().encode()) if secret is not None else None
-        self.places.take_keys(keys_of((*configured, *await self.store.keys()), self._pepper, admin=admin))
 
     def reload(self) -> None:
         """SIGHUP: read the policies again."""
@@ -220,7 +233,13 @@ class Application:
             streams_per_key=limits.streams_per_key,
         )
         listing = Listing(self.settings, self.places, gateway)
-        admin = Admin(store=self.store, pepper=self._pepper, refresh=self.read_keys, reload=self._reload_now)
+        admin = Admin(
+            store=self.store,
+            pepper=self._pepper,
+            configured=self._configured_keys(),
+            refresh=self.read_keys,
+            reload=self._reload_now,
+        )
         endpoints = [
             Chat(desk),
             Embeddings(desk),
@@ -268,7 +287,8 @@ class Application:
         return tuple(str(problem) for problem in done.problems)
 
 
-def _upstream(name: str, settings: Settings) -> CompatibleUpstream:
+def upstream_of(name: str, settings: Settings) -> CompatibleUpstream:
+    """The upstream `name` as configured."""
     configured = settings.upstreams[name]
     limits = configured.deadlines
     return CompatibleUpstream(

@@ -8,15 +8,15 @@ cured or told with its true status.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import msgspec
 
 from proxy.core import overflow
-from proxy.core.errors import InvalidReply, Overflow, TooLong, UpstreamError, WeirgateError
+from proxy.core.errors import ClientLeft, InvalidReply, Overflow, TooLong, UpstreamError, WeirgateError
 from proxy.core.events import Broke, Ended
-from proxy.core.measure import estimate
+from proxy.core.measure import MESSAGE_OVERHEAD
 from proxy.core.policy import ModelCard
 from proxy.core.relay import Relay
 from proxy.core.steps import Call, Prompt, Reply, Report
@@ -66,7 +66,6 @@ class Attempt:
         self._began = clock()
         self._response: Response | None = None
         self._relay = Relay(include_usage=call.include_usage)
-        self._usage: Usage | None = None
         self.row = row
         self.body = b""
         self.rest: tuple[bytes, ...] = ()
@@ -76,10 +75,12 @@ class Attempt:
         """Whether the client has seen content of this answer."""
         return self._relay.said
 
-    async def run(self, request: Request) -> Reply:
-        """Make the call. Raises TooLong, another UpstreamError, or what cancelled it; `row` is closed then too."""
+    async def run(self, request: Request, opened: Callable[[], Awaitable[None]]) -> Reply:
+        """Make the call, once the row is `opened`. Raises TooLong, another UpstreamError, or what cancelled it; `row`
+        is closed then too."""
         self._began = self._clock()
         try:
+            await opened()
             self._response = response = await self._target.upstream.send(request)
             if response.status != 200:
                 raise self._refusal(response, await response.read())
@@ -87,15 +88,14 @@ class Attempt:
         except WeirgateError as error:
             self._close("partial" if self.said else "failed", error=error.code, http=_status_of(error, self._response))
             raise
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, ClientLeft):
             self._close("cancelled", http=self._response.status if self._response else None)
             raise
         except BaseException:
             self._close("failed", error="internal_error")
             raise
         else:
-            self._usage = reply.usage
-            self._close("ok", finish=reply.finish, http=200)
+            self._close("ok", reply=reply, http=200)
             return reply
         finally:
             if self._response is not None:
@@ -127,8 +127,11 @@ class Attempt:
         ended = False
         try:
             async for chunk in response.chunks():
-                ended = self._take(reader.feed(chunk), frames, normaliser, waiting)
-                await self._give(waiting)
+                try:
+                    ended = self._take(reader.feed(chunk), frames, normaliser, waiting)
+                finally:
+                    # What came before an error in the same piece was said, and counts as said.
+                    await self._give(waiting)
                 if ended:
                     break
             if not ended:
@@ -170,7 +173,6 @@ class Attempt:
         await self._client.write(data)
 
     async def _finish(self, frames: Frames, waiting: list[bytes]) -> Reply:
-        self._usage = self._relay.usage
         if not self._relay.complete:
             raise InvalidReply("The upstream's stream broke off before it finished.")
         await self._give(waiting)
@@ -218,17 +220,17 @@ class Attempt:
         return overflow.recognise(status, body, projected=report.tokens or None, window=report.window)
 
     def _close(
-        self, status: Status, *, error: str | None = None, finish: str | None = None, http: int | None = None
+        self, status: Status, *, error: str | None = None, reply: Reply | None = None, http: int | None = None
     ) -> None:
         """Close the row. Where the provider reported no usage, our own measure stands in, and says so."""
-        usage = self._usage or self._relay.usage
+        reply = reply or self._relay.reply()
+        usage = reply.usage
         if usage is None:
-            heard = self._relay.reply().message
             worked = status in ("ok", "partial", "cancelled") and self._response is not None
-            written = estimate(heard.text) if heard is not None else 0
+            written = reply.message.tokens - MESSAGE_OVERHEAD if reply.message is not None else 0
             usage = Usage(input=self._prompt.report.tokens if worked else 0, output=written, estimated=True)
         row = closed(self.row, status, usage, self._target.card.tariff, duration=self._clock() - self._began)
-        self.row = msgspec.structs.replace(row, http_status=http, error=error, finish=finish or self._relay.finish)
+        self.row = msgspec.structs.replace(row, http_status=http, error=error, finish=reply.finish)
 
 
 def context(report: Report) -> str:

@@ -30,6 +30,11 @@ class Calibrations:
     def __init__(self, known: tuple[Calibration, ...] = ()) -> None:
         self._known = {(item.upstream, item.model): item for item in known}
 
+    @property
+    def known(self) -> tuple[Calibration, ...]:
+        """Everything learned, by upstream and model."""
+        return tuple(self._known[pair] for pair in sorted(self._known))
+
     def of(self, upstream: str, model: str) -> Calibration:
         return self._known.get((upstream, model)) or Calibration(upstream=upstream, model=model)
 
@@ -63,15 +68,16 @@ class Calibrations:
             if counted:
                 entry = msgspec.structs.replace(entry, exact=measure.learn(entry.exact, reported, counted))
         if what.learned is not None:
-            old = entry.limits or Limits()
+            old = entry.limits if entry.limits is not None and entry.expires_at > now else Limits()
             limits = Limits(
                 total=what.learned.total or old.total, input=what.learned.input or old.input, source="learned"
             )
             entry = msgspec.structs.replace(entry, limits=limits, expires_at=now + LIFETIME)
         if entry is before:
             return None
-        if len(self._known) < _MOST or (upstream, model) in self._known:
-            self._known[upstream, model] = entry
+        if len(self._known) >= _MOST and (upstream, model) not in self._known:
+            return None
+        self._known[upstream, model] = entry
         saved = entry.estimate.samples
         return entry if what.learned is not None or saved <= 4 or saved % _EVERY == 0 else None
 

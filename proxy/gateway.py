@@ -11,6 +11,8 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Executor
 from functools import partial
+from inspect import GEN_RUNNING, getgeneratorstate
+from operator import add
 from secrets import token_hex
 from typing import Any, Final, Protocol, TypeVar, assert_never
 
@@ -18,8 +20,17 @@ import msgspec
 
 from proxy.attempt import Attempt, Client, Target
 from proxy.calibration import Calibrations
-from proxy.core import chain
-from proxy.core.errors import ClientLeft, Internal, StoreUnavailable, UpstreamError, WeirgateError
+from proxy.core import chain, measure
+from proxy.core.errors import (
+    ClientLeft,
+    Internal,
+    InvalidReply,
+    StoreUnavailable,
+    TooLong,
+    UpstreamError,
+    WeirgateError,
+    WindowExceeded,
+)
 from proxy.core.exchange import exchange
 from proxy.core.policy import Mode, Policy
 from proxy.core.steps import (
@@ -40,9 +51,11 @@ from proxy.core.steps import (
 )
 from proxy.core.usage import Status, Usage, UsageRow
 from proxy.core.usage import closed as settled_row
+from proxy.dialects.chat.reply import is_error
 from proxy.dialects.chat.request import encode_prompt
 from proxy.metrics import Metrics
 from proxy.refusals import refusal
+from proxy.retries import RetryBudget
 from proxy.store import Store
 from proxy.upstream import Request
 
@@ -81,25 +94,6 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     rest: tuple[bytes, ...]
 
 
-class _Retries:
-    """At most a share of the calls may be repeats, so that a failing provider is not flooded by us (Envoy's retry
-    budget, with its minimum of three)."""
-
-    def __init__(self) -> None:
-        self.calls = 0.0
-        self.repeats = 0.0
-
-    def call(self) -> None:
-        self.calls = self.calls * 0.999 + 1
-        self.repeats *= 0.999
-
-    def allow(self, share: float) -> bool:
-        if self.repeats >= 3 + share * self.calls:
-            return False
-        self.repeats += 1
-        return True
-
-
 class Gateway:
     """Serves calls. One per process; what it is given is shared by all calls."""
 
@@ -128,7 +122,7 @@ class Gateway:
         self.wall = wall
         self.clock = clock
         self.owner = token_hex(8)
-        self.retries: dict[str, _Retries] = {}
+        self.retries: dict[str, RetryBudget] = {}
         self.leases: dict[bytes, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -136,18 +130,25 @@ class Gateway:
         self, call: Call, destination: Destination, client: Client, request_id: str, authorization: str | None
     ) -> Answer:
         """Serve one call to its end. Raises a WeirgateError, or ClientLeft."""
-        serving = _Serving(self, call, destination, client, request_id, authorization)
+        snap = self.snapshot(call, destination)
+        serving = _Serving(self, call, snap, destination, client, request_id, authorization)
         try:
-            outcome = await serving.play(exchange(call, self.snapshot(call, destination)))
+            outcome = await serving.play(exchange(call, snap))
             await serving.settled()
+        except (WindowExceeded, TooLong):
+            self.metrics.overflows.labels("reached_client").inc()
+            raise
         finally:
             serving.release()
+        if outcome.recoveries:
+            self.metrics.overflows.labels("recovered").inc()
+        self.metrics.repairs.inc(outcome.report.repaired)
         return Answer(outcome=outcome, body=serving.body, rest=serving.rest)
 
     async def pass_on(self, request: Request, destination: Destination, row: UsageRow, read: ReadUsage) -> bytes:
         """One call without a conversation (embeddings): forwarded, and accounted for like any other."""
         target = destination.target
-        self.store.open_row(row)
+        lost = self.open_row(row)
         began = self.clock()
         status: Status = "failed"
         usage: Usage | None = None
@@ -155,13 +156,15 @@ class Gateway:
         http: int | None = None
         try:
             response = await target.upstream.send(request)
+            http = response.status
             try:
                 body = await response.read()
             finally:
                 await response.close()
-            http = response.status
             if http != 200:
                 raise refusal(http, body, own_key=target.own_key, retry_after=response.headers.get("retry-after"))
+            if body[:64].lstrip()[:1] != b"{" or is_error(body):
+                raise InvalidReply("The upstream answered with something else than a result.", upstream_status=http)
             status, usage = "ok", read(body)
         except WeirgateError as error:
             code = error.code
@@ -175,9 +178,35 @@ class Gateway:
             )
             closed = msgspec.structs.replace(closed, error=code, http_status=http)
             self.metrics.row(closed, destination.pattern)
-            closing = self.spawn(self.store.close_row(closed))
-        await asyncio.shield(closing)
+            closing = self.spawn(self.close_row(closed))
+        lost = await asyncio.shield(closing) or lost
+        if lost is not None:
+            self.do_without(lost)
         return body
+
+    def open_row(self, row: UsageRow) -> StoreUnavailable | None:
+        """Queue an open row. Raises StoreUnavailable, or returns it where the store may be missing."""
+        try:
+            self.store.open_row(row)
+        except StoreUnavailable as error:
+            if self.store_required:
+                raise
+            return error
+        return None
+
+    async def close_row(self, row: UsageRow) -> StoreUnavailable | None:
+        """Close a row; returns what made that impossible, since whoever caused it may be gone by then."""
+        try:
+            await self.store.close_row(row)
+        except StoreUnavailable as error:
+            return error
+        return None
+
+    def do_without(self, error: StoreUnavailable) -> None:
+        """Count a call that the store had no part in, where that is allowed; else raise `error`."""
+        if self.store_required:
+            raise error
+        self.metrics.unremembered.inc()
 
     def snapshot(self, call: Call, destination: Destination) -> Snapshot:
         """What this call may know of the world."""
@@ -220,6 +249,7 @@ class _Serving:
         self,
         gateway: Gateway,
         call: Call,
+        snap: Snapshot,
         destination: Destination,
         client: Client,
         request_id: str,
@@ -227,6 +257,7 @@ class _Serving:
     ) -> None:
         self.gateway = gateway
         self.call = call
+        self.snap = snap
         self.destination = destination
         self.client = client
         self.request_id = request_id
@@ -235,15 +266,27 @@ class _Serving:
         self.rest: tuple[bytes, ...] = ()
         self.said = False
         self._first_row: str | None = None
-        self._closing: list[asyncio.Task[None]] = []
+        self._repeated = False
+        self._forgotten = False
+        self._closing: list[asyncio.Task[StoreUnavailable | None]] = []
         self._lease: bytes | None = None
 
     async def play(self, flow: Flow[Outcome]) -> Outcome:
-        """Advance the flow until it returns or raises; whatever ends it early, the flow is closed."""
+        """Advance the flow until it returns or raises; whatever ends it early, the flow is closed.
+
+        One that plans in a worker at that moment cannot be: it runs to its next step, and then nobody holds it.
+        """
         try:
             return await self._play(flow)
         finally:
-            flow.close()
+            if getgeneratorstate(flow) != GEN_RUNNING:
+                flow.close()
+
+    def do_without(self, error: StoreUnavailable) -> None:
+        """Go on without the store, where that is allowed; each call is counted once."""
+        if not self._forgotten:
+            self.gateway.do_without(error)
+            self._forgotten = True
 
     async def _play(self, flow: Flow[Outcome]) -> Outcome:
         done, step = _advance(flow, flow.send, None)
@@ -268,10 +311,9 @@ class _Serving:
             case Recall():
                 return await self.recall(step)
             case Count():
-                texts = tuple(
-                    item.text + "".join(call.name + call.arguments for call in item.calls) for item in step.messages
-                )
-                return await self.gateway.counter.count(texts, step.encoding)
+                texts = tuple(map(measure.countable, step.messages))
+                counted = await self.gateway.counter.count(texts, step.encoding)
+                return tuple(map(add, counted, map(measure.uncountable, step.messages)))
             case Claim():
                 return await self.claim(step.key)
             case Send():
@@ -285,13 +327,10 @@ class _Serving:
                 assert_never(step)
 
     async def recall(self, step: Recall) -> Memory:
-        gateway = self.gateway
         try:
-            return await gateway.store.recall(self.call.caller.tenant, step, gateway.wall())
-        except StoreUnavailable:
-            if gateway.store_required:
-                raise
-            gateway.metrics.unremembered.inc()
+            return await self.gateway.store.recall(self.call.caller.tenant, step, self.gateway.wall())
+        except StoreUnavailable as error:
+            self.do_without(error)
             return Memory()
 
     async def claim(self, key: bytes) -> bool:
@@ -312,7 +351,7 @@ class _Serving:
             return True
 
     def release(self) -> None:
-        """Let the next call of this branch go on. Safe to call twice."""
+        """Let the next call of this branch go on: the planning is over. Safe to call twice."""
         key, self._lease = self._lease, None
         if key is None:
             return
@@ -323,20 +362,14 @@ class _Serving:
 
     async def send(self, step: Send) -> Reply:
         gateway, target = self.gateway, self.destination.target
+        self.release()
         if step.delay:
             await asyncio.sleep(step.delay)
-        report = step.prompt.report
-        self.client.tell(report)
+        self.client.tell(step.prompt.report)
         row = self.row(step)
-        gateway.retries.setdefault(target.upstream.name, _Retries()).call()
-        try:
-            gateway.store.open_row(row)
-            if gateway.strict_usage:
-                await gateway.store.opened()
-        except StoreUnavailable:
-            if gateway.store_required:
-                raise
-            gateway.metrics.unremembered.inc()
+        lost = gateway.open_row(row)
+        if lost is not None:
+            self.do_without(lost)
         attempt = Attempt(
             call=self.call, prompt=step.prompt, target=target, row=row, client=self.client, clock=gateway.clock
         )
@@ -347,27 +380,44 @@ class _Serving:
             request_id=self.request_id,
         )
         try:
-            reply = await attempt.run(request)
+            reply = await attempt.run(request, self.opened)
         except UpstreamError as error:
+            self.said = attempt.said
             error.again = self.may_repeat(error)
             raise
         finally:
-            self.said = attempt.said
             self._closing.append(gateway.spawn(self.close(attempt.row)))
         self.body, self.rest = attempt.body, attempt.rest
         return reply
 
+    async def opened(self) -> None:
+        """With `usage.strict`, until the open row is durable."""
+        if not self.gateway.strict_usage:
+            return
+        try:
+            await self.gateway.store.opened()
+        except StoreUnavailable as error:
+            self.do_without(error)
+
     def may_repeat(self, error: UpstreamError) -> bool:
-        if self.said or self.destination.attempts < 2 or (error.retry_after or 0) > _LONGEST_RETRY:
+        """Whether an attempt may be made once more: nobody worked on it, nothing was said, the budget allows it."""
+        if isinstance(error, TooLong) or self.said or self._repeated or self.destination.attempts < 2:
             return False
         nothing_done = not error.sent or error.upstream_status in (429, 503, 529)
-        return nothing_done and self.gateway.retries[self.destination.target.upstream.name].allow(
-            self.destination.budget
-        )
+        soon = (error.retry_after or 0) <= _LONGEST_RETRY
+        return nothing_done and soon and self.retries.allow(self.destination.budget)
+
+    @property
+    def retries(self) -> RetryBudget:
+        return self.gateway.retries.setdefault(self.destination.target.upstream.name, RetryBudget())
 
     def row(self, step: Send) -> UsageRow:
         """The open row of an attempt; a later one's parent is the first."""
         report, policy, caller = step.prompt.report, self.destination.policy, self.call.caller
+        if step.purpose == "retry":
+            self._repeated = True
+        else:
+            self.retries.call()
         row = UsageRow(
             id="use_" + token_hex(12),
             request=self.request_id,
@@ -389,14 +439,14 @@ class _Serving:
             repaired=report.repaired,
             policy=policy.name,
             policy_hash=policy.hash,
-            mode=str(policy.mode),
+            mode=str(self.snap.mode),
         )
         self._first_row = self._first_row or row.id
         return row
 
-    async def close(self, row: UsageRow) -> None:
+    async def close(self, row: UsageRow) -> StoreUnavailable | None:
         self.gateway.metrics.row(row, self.destination.pattern)
-        await self.gateway.store.close_row(row)
+        return await self.gateway.close_row(row)
 
     async def remember(self, step: Remember) -> None:
         gateway, target = self.gateway, self.destination.target
@@ -409,23 +459,15 @@ class _Serving:
             gateway.metrics.compactions.labels(step.compaction.trigger.lower()).inc()
         try:
             await asyncio.shield(gateway.spawn(gateway.store.remember(self.call.caller.tenant, step, gateway.wall())))
-        except StoreUnavailable:
-            if gateway.store_required:
-                raise
-            gateway.metrics.unremembered.inc()
-        finally:
-            if step.compaction is not None:
-                self.release()
+        except StoreUnavailable as error:
+            self.do_without(error)
 
     async def settled(self) -> None:
         """Until every row of this call is durable: what is acknowledged is kept."""
-        try:
-            for task in self._closing:
-                await asyncio.shield(task)
-        except StoreUnavailable:
-            if self.gateway.store_required:
-                raise
-            self.gateway.metrics.unremembered.inc()
+        for task in self._closing:
+            error = await asyncio.shield(task)
+            if error is not None:
+                self.do_without(error)
 
 
 def _advance(flow: Flow[Outcome], resume: Callable[[Any], Any], value: Any) -> tuple[bool, Any]:

@@ -12,7 +12,7 @@ Kubernetes injects for a service called weirgate is ignored.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -243,20 +243,41 @@ def load(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, 
 
     Raises ConfigError with every problem that was found, each with file and line or the variable's name.
     """
-    document = Document(file="weirgate.yaml", values={}, lines={}) if path is None else read(path)
-    sources = _Sources(document, environ, overrides or {})
-    settings: Settings | None = None
-    try:
-        settings = Settings(**sources.merged())
-    except ValidationError as error:
-        found = explain(error, Settings.model_json_schema(), sources.problem)
-        sources.report(found)
+    sources = _Sources(_document(path), environ, overrides or {})
+    settings = sources.settings()
     sources.report(_contradictions(sources))
     if sources.problems or settings is None:
         raise ConfigError(sources.problems)
+    return _placed(settings, path)
+
+
+def load_part(path: Path | None, environ: Mapping[str, str], sections: Collection[str]) -> Settings:
+    """Only the named sections; the rest has its defaults. For commands that need no more: what is wrong elsewhere, or
+    a provider's key that this shell does not hold, is none of their business. Raises ConfigError."""
+    whole = _document(path)
+    part = {name: value for name, value in whole.values.items() if name in sections}
+    # Names without "__" are no settings: a reference in the part may name them.
+    given = {
+        name: value
+        for name, value in environ.items()
+        if "__" not in name or name.upper().removeprefix(PREFIX).partition("__")[0].lower() in sections
+    }
+    sources = _Sources(Document(file=whole.file, values=part, lines=whole.lines), given, {})
+    settings = sources.settings()
+    if sources.problems or settings is None:
+        raise ConfigError(sources.problems)
+    return _placed(settings, path)
+
+
+def _placed(settings: Settings, path: Path | None) -> Settings:
+    """The policy folder is relative to the file that names it."""
     if path is None or settings.policies is None:
         return settings
     return settings.model_copy(update={"policies": path.parent / settings.policies.expanduser()})
+
+
+def _document(path: Path | None) -> Document:
+    return Document(file="weirgate.yaml", values={}, lines={}) if path is None else read(path)
 
 
 def from_upstream(url: str, window: int | None = None, host: str = "127.0.0.1", port: int = 8400) -> Settings:
@@ -324,6 +345,14 @@ class _Sources:
 
     def merged(self) -> dict[str, Any]:
         return merge(self.flags, merge(self.environment, self.file))
+
+    def settings(self) -> Settings | None:
+        """The settings that the sources make together; None, with its problems reported, where they make none."""
+        try:
+            return Settings(**self.merged())
+        except ValidationError as error:
+            self.report(explain(error, Settings.model_json_schema(), self.problem))
+            return None
 
     def report(self, found: Iterable[Problem]) -> None:
         self.problems.extend(problem for problem in found if problem not in self.problems)

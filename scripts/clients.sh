@@ -22,6 +22,10 @@ python_clients() {
 
 node_clients() {
     local folder=tests/clients/node print
+    if ! command -v npm >/dev/null && command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
+        say "installing nodejs and npm with apt-get"
+        { apt-get -qq update && apt-get -qq install -y --no-install-recommends nodejs npm; } >/dev/null || true
+    fi
     if ! command -v npm >/dev/null || ! command -v node >/dev/null; then
         say "no node and npm here: the JavaScript client is left out (Debian: apt-get install nodejs npm)"
         return

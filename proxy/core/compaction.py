@@ -25,12 +25,15 @@ from proxy.core.tail import History, Tail, choose
 
 _FRAME: Final = 110
 """Estimated tokens of the notes' own sentences."""
+_PINS: Final = 0.5
+"""Most of the notes that pins may take: where room is short, identifiers are worth more than long requests."""
 _UNNAMED: Final = "cmp_" + "0a1b2c3d4e" * 2 + "5f6a7b"
 
 
 def assemble(messages: tuple[Message, ...], chain: Chain, compaction: Compaction) -> tuple[Message, ...]:
     """The told messages: `messages` with what `compaction` covers replaced by its notes."""
-    cut = chain.behind(compaction.covers)
+    # Nothing covered, only clipped: the notes still stand behind the leading system messages, never before them.
+    cut = chain.behind(compaction.covers) or _lead(messages)
     limits = dict(compaction.clips)
     told = list(_standing(messages[:cut], compaction.standing))
     if compaction.covers or compaction.notes.ledger:
@@ -56,7 +59,7 @@ def plan(history: History, room: Room, policy: Policy, before: int, share: float
     spare = goal - history.fixed
     if spare < room.window // 16:
         spare = max(room.window // 16, min(goal, room.fit) - history.fixed)
-    tail = choose(history, policy, spare, room.fit - history.fixed, room.most - history.fixed)
+    tail = _tail(history, room, policy, spare)
     if tail is None:
         return None
     matter = _Matter(history, tail)
@@ -73,6 +76,13 @@ def plan(history: History, room: Room, policy: Policy, before: int, share: float
     return msgspec.structs.replace(made, id=_identity(made))
 
 
+def _tail(history: History, room: Room, policy: Policy, spare: int) -> Tail | None:
+    """The tail that leaves room for the notes' own sentences; where there is none, one that needs no notes may fit."""
+    fit, most = room.fit - history.fixed, room.most - history.fixed
+    frame = history.scaled(MESSAGE_OVERHEAD + _FRAME)
+    return choose(history, policy, spare, fit - frame, most - frame) or choose(history, policy, spare, fit, most)
+
+
 def _goal(history: History, room: Room) -> int:
     """The target, or less where the recent turns are so large that the target would be outgrown at once."""
     turns = history.turns[-5:-1]
@@ -84,9 +94,14 @@ def _goal(history: History, room: Room) -> int:
 
 
 def _budget(history: History, tail: Tail, room: Room, spare: int, squeeze: float) -> tuple[int, int]:
-    """Estimated tokens for pins and for ledger and narrative: shares of `spare`, or half of what a large tail leaves."""
-    left = max(spare - tail.tokens, (room.fit - history.fixed - tail.tokens) // 2, 0)
-    return int(min(left, spare) * squeeze / history.scale), int(spare / history.scale)
+    """Estimated tokens for the notes, and for their pins: what the tail leaves of `spare`; where a large tail leaves
+    little, half of the room behind it, and up to half of `spare` where the next call will be compacted anyway."""
+    behind = room.fit - history.fixed - tail.tokens
+    left = max(spare - tail.tokens, behind // 2)
+    if history.fixed + tail.tokens + left > room.trigger:
+        left = max(left, min(behind, spare // 2))
+    left = min(left, spare)
+    return int(max(0, left) * squeeze / history.scale), int(spare / history.scale)
 
 
 class _Matter:
@@ -119,7 +134,7 @@ def _write(matter: _Matter, policy: Policy, budget: tuple[int, int]) -> Compacti
     left, spare = budget
     left = max(0, left - _FRAME)
     history, tail = matter.history, matter.tail
-    pins, dropped, used = pinned(matter.requests, min(left, int(policy.pinned_max_share * spare)))
+    pins, dropped, used = pinned(matter.requests, int(min(policy.pinned_max_share * spare, _PINS * left)))
     ledger = matter.ledger
     entries, unlisted = ledger.best(left - used, matter.told | named(pin.text for pin in pins))
     notes = Notes(
@@ -172,12 +187,17 @@ def _tail_texts(history: History, tail: Tail) -> list[str]:
 
 def _standing(front: tuple[Message, ...], keep: int) -> tuple[Message, ...]:
     """System messages of the covered part: the leading ones all, of the others the newest `keep` different ones."""
-    lead = next((index for index, item in enumerate(front) if item.role not in SYSTEM), len(front))
+    lead = _lead(front)
     inner: dict[bytes, Message] = {}
     for item in reversed(front[lead:]):
         if item.role in SYSTEM and len(inner) < keep:
             inner.setdefault(item.digest, item)
     return front[:lead] + tuple(reversed(inner.values()))
+
+
+def _lead(messages: tuple[Message, ...]) -> int:
+    """How many system messages stand in front."""
+    return next((index for index, item in enumerate(messages) if item.role not in SYSTEM), len(messages))
 
 
 def _open(messages: tuple[Message, ...], cut: int) -> tuple[int, ...]:

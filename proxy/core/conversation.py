@@ -14,7 +14,7 @@ import msgspec
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
 
 SYSTEM: Final[tuple[Role, ...]] = ("system", "developer")
-"""Roles of those who run the conversation, not of those who hold it: never part of its identity, its turns or its notes."""
+"""Roles of those who run the conversation, not of those who hold it: no part of its identity, turns or notes."""
 
 MAIN = "main"
 """The component that every block and row belongs to unless it says otherwise."""

@@ -21,7 +21,10 @@ class CallDelta(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
-    """A data frame with a choice. `blank` is True while it carries nothing a reader would see (a role alone)."""
+    """A data frame with a choice. `blank` is True while it carries nothing a reader would see (a role alone).
+
+    `others` are the further choices of the same frame, each with its finish.
+    """
 
     raw: bytes | None
     choice: int = 0
@@ -31,6 +34,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     finish: str | None = None
     usage: Usage | None = None
     blank: bool = False
+    others: tuple[tuple[int, str | None], ...] = ()
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):

@@ -110,6 +110,18 @@ def prompt_tokens(messages: Iterable[Message], tools_tokens: int) -> int:
     return PROMPT_OVERHEAD + tools_tokens + sum(message.tokens for message in messages)
 
 
+def countable(item: Message) -> str:
+    """What of a message a tokenizer can count: all that `block_tokens` estimates but its media."""
+    reasoning = "".join(block.text for block in item.blocks if type(block) is Reasoning)
+    return item.text + reasoning + "".join(call.name + call.arguments for call in item.calls)
+
+
+def uncountable(item: Message) -> int:
+    """Tokens of a message's media, which no tokenizer sees; to be added to an exact count."""
+    shown = (block.media for block in item.blocks if isinstance(block, Text | ToolResult))
+    return sum(media_tokens(media) for several in shown for media in several)
+
+
 def learn(ratio: Ratio, reported: int, counted: int) -> Ratio:
     """`ratio` with one more observation: a running mean over about the last sixteen, bounded against bad reports."""
     if reported <= 0 or counted <= 0:

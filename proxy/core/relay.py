@@ -22,7 +22,7 @@ class Relay:
     def __init__(self, *, include_usage: bool, own: frozenset[str] = frozenset()) -> None:
         self._include_usage = include_usage
         self._own = own
-        self._held: list[Event] = []
+        self._held: list[Said | Counted] = []
         self._before = Usage()
         self._shown_calls = 0
         self._rounds = 0
@@ -58,32 +58,36 @@ class Relay:
         """The events that go to the client now."""
         if type(event) is Counted:
             self.usage = event.usage
-            self._hold(event)
+            self._held.append(event)
             return ()
         if type(event) is not Said:
             return ()
         self._note(event)
-        if event.finish is not None:
-            self._hold(event)
+        if event.finish is not None and all(finish is not None for _, finish in event.others):
+            self._held.append(event)
             return ()
         return self._visible(event)
 
-    def next_round(self) -> None:
-        """This round called only our tools: forget its end, keep its usage for the sum."""
+    def next_round(self) -> tuple[Event, ...]:
+        """This round called only our tools: forget its end, keep its usage for the sum. Returns what its last frames
+        said besides."""
+        ends = [event for event in self._held if isinstance(event, Said)]
+        said = [event for end in ends for event in self._visible(msgspec.structs.replace(end, raw=None, finish=None))]
         used = self.usage or Usage()
         self._before = msgspec.structs.replace(self._before, output=self._before.output + used.output)
         self._shown_calls += len([call for call in self._calls.values() if call.name not in self._own])
         self._held.clear()
         self._rounds += 1
         self._begin()
+        return tuple(event for event in said if event.text or event.reasoning or event.calls)
 
     def end(self) -> tuple[Event, ...]:
         """The held finish and usage, once everything is stored."""
         shown: list[Event] = []
         for event in self._held:
-            if type(event) is Said:
+            if isinstance(event, Said):
                 shown.extend(self._visible(event))
-            elif type(event) is Counted and self._include_usage:
+            elif self._include_usage:
                 shown.append(self._summed(event))
         self._held.clear()
         return tuple(shown)
@@ -100,11 +104,12 @@ class Relay:
         return Reply(message=made, finish=self.finish, usage=self.usage)
 
     def _note(self, event: Said) -> None:
-        self._choices.add(event.choice)
         if event.usage is not None:
             self.usage = event.usage
-        if event.finish is not None:
-            self._finishes[event.choice] = event.finish
+        for choice, finish in ((event.choice, event.finish), *event.others):
+            self._choices.add(choice)
+            if finish is not None:
+                self._finishes[choice] = finish
         if event.choice:
             return
         if event.text:
@@ -126,17 +131,14 @@ class Relay:
             for index, call in sorted(self._calls.items())
         )
 
-    def _hold(self, event: Event) -> None:
-        self._held.append(event)
-
-    def _visible(self, event: Said) -> tuple[Event, ...]:
+    def _visible(self, event: Said) -> tuple[Said, ...]:
         """`event` without calls of ours, later rounds' calls renumbered behind the earlier ones'."""
         if self._rounds and event.blank:
             return ()
         if event.calls and (self._own or self._shown_calls):
             shown = tuple(self._renumbered(call) for call in event.calls if not self._is_own(call))
             if shown != event.calls:
-                if not shown and not event.text and not event.finish:
+                if not (shown or event.text or event.reasoning or event.finish):
                     return ()
                 event = msgspec.structs.replace(event, raw=None, calls=shown)
         if not event.blank:
@@ -144,7 +146,8 @@ class Relay:
         return (event,)
 
     def _is_own(self, call: CallDelta) -> bool:
-        return self._calls[call.index].name in self._own
+        known = self._calls.get(call.index)
+        return known is not None and known.name in self._own
 
     def _renumbered(self, call: CallDelta) -> CallDelta:
         place = self._places.setdefault(call.index, self._shown_calls + len(self._places))

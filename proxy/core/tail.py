@@ -19,6 +19,10 @@ from proxy.core.groups import groups, opening, turns
 from proxy.core.ledger import Scan, sightings
 from proxy.core.policy import Policy
 
+_LEAST_NOTES: Final = 150
+"""Estimated tokens of notes that only count what they stand for."""
+_NOTES_PART: Final = 4
+"""Where the newest group must be clipped, this part of the budget is left for notes."""
 _LEAST_CLIP: Final = 160
 """Characters below which a clipped text says nothing any more."""
 
@@ -101,7 +105,7 @@ def choose(history: History, policy: Policy, spare: int, fit: int, most: int) ->
     if not history.groups:
         return None
     shape = _Shape(history, fit)
-    if not shape.make_fit(fit, most):
+    if not shape.make_fit(spare, fit, most):
         return None
     allowed = max(int(policy.tail_max_share * spare), shape.tokens(shape.start))
     shape.widen(policy.tail_messages, min(allowed, fit))
@@ -154,13 +158,14 @@ class _Shape:
         total += sum(history.sizes[index] for index in (*parted, *self.standing(start)))
         return total - sum(saved for index, saved in self._saved.items() if index >= start or index in parted)
 
-    def make_fit(self, fit: int, most: int) -> bool:
+    def make_fit(self, spare: int, fit: int, most: int) -> bool:
         """Clip the newest group's results, then the open request, until what must stay fits."""
         messages = self.history.messages
-        over = self.tokens(self.start) - fit
+        notes = max(self.history.scaled(_LEAST_NOTES), spare // _NOTES_PART) if self.start > self.history.lead else 0
+        over = self.tokens(self.start) + notes - fit
         if over > 0:
             self._cut([index for index in range(self.start, len(messages)) if messages[index].results], over)
-        over = self.tokens(self.start) - most
+        over = self.tokens(self.start) + notes - most
         if over > 0:
             words = [*self.history.parted(self.start), *range(self.start, len(messages))]
             self._cut([index for index in words if messages[index].role == "user"], over)
@@ -210,8 +215,9 @@ class _Shape:
                 self._saved[index] = self._saving({index: length}, low)
 
     def _saving(self, lengths: dict[int, int], limit: int) -> int:
-        saved = 0.0
+        saved = 0
         for index, length in lengths.items():
             if length > limit:
-                saved += max(0.0, self.history.sizes[index] * (1 - limit / length) - 24)
-        return int(saved)
+                # Rounded for each, as `_cut` books it: rounded once, the sum could promise a token more than it gives.
+                saved += max(0, int(self.history.sizes[index] * (1 - limit / length) - 24))
+        return saved

@@ -6,6 +6,7 @@ it for. Members that would steer the gateway's own call (addresses, keys, header
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
@@ -21,6 +22,8 @@ _TOP: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _ANY: Final = msgspec.json.Decoder()
 _PROBE: Final = 256
+_NAME: Final = re.compile(rb'[\s,{]*+"[^"\\]*+(?:\\.[^"\\]*+)*+"\s*+:\s*+', re.DOTALL)
+"""A member's name, with what stands before it and the value after it."""
 
 
 def open_members(
@@ -28,7 +31,7 @@ def open_members(
 ) -> tuple[dict[str, bytes], dict[str, tuple[bytes, ...]]]:
     """The members of `body`, and the elements of those named in `arrays`, all as they came. Raises Malformed.
 
-    The elements' own depth and duplicates are left to whoever reads them.
+    The messages' own depth and duplicates are left to whoever reads them.
     """
     check_utf8(body)
     shadow = body
@@ -46,10 +49,8 @@ def open_members(
         listed = {name: _elements(fields[name], name) for name in arrays if present(fields, name)}
     except (msgspec.DecodeError, RecursionError):
         raise fail("The body is not valid JSON.") from None
-    if shadow is not body:
-        fields, listed = _original(body, shadow, fields, listed)
-    _check(body, fields, depth, listed)
-    return fields, listed
+    _check(shadow, fields, depth)
+    return (fields, listed) if shadow is body else _original(body, shadow, fields, listed)
 
 
 def present(fields: Mapping[str, bytes], name: str) -> bool:
@@ -86,9 +87,16 @@ def refuse_routing(fields: Mapping[str, bytes], but: Collection[str]) -> None:
             continue
         found = name if name in _FORBIDDEN else None
         if found is None and raw[:1] in b"{[":
-            found = _forbidden_inside(_ANY.decode(without_lone_surrogates(raw)))
+            found = _forbidden_inside(_value(raw, name))
         if found is not None:
             raise fail("A request may not say where or as whom it is sent.", found, "unknown_parameter")
+
+
+def _value(raw: bytes, name: str) -> Any:
+    try:
+        return _ANY.decode(without_lone_surrogates(raw))
+    except (msgspec.DecodeError, RecursionError):  # a number that no double holds
+        raise fail("The body is not valid JSON.", name) from None
 
 
 def _elements(raw: bytes, name: str) -> tuple[bytes, ...]:
@@ -105,10 +113,10 @@ def _original(
     found: dict[str, bytes] = {}
     place = 0
     for name, raw in fields.items():
-        place = shadow.find(msgspec.json.encode(name), place)
-        start = shadow.find(raw, shadow.find(b":", place) + 1)
-        found[name] = body[start : start + len(raw)]
+        named = _NAME.match(shadow, place)
+        start = named.end() if named else place
         place = start + len(raw)
+        found[name] = body[start:place]
     elements: dict[str, tuple[bytes, ...]] = {}
     for name, raws in listed.items():
         inner = 0
@@ -121,18 +129,21 @@ def _original(
     return found, elements
 
 
-def _check(body: bytes, fields: dict[str, bytes], depth: int, listed: Collection[str]) -> None:
-    """Depth and duplicates of everything but the listed elements."""
+def _check(body: bytes, fields: dict[str, bytes], depth: int) -> None:
+    """Depth and duplicates of everything but the messages, which are checked where they are read."""
     for name, raw in fields.items():
         if name != "messages":
             check_depth(raw, depth, name)
-            if raw[:1] == b"{":
+            if raw[:1] in b"{[":
                 check_unique(raw, name)
     exact = sum(len(name) + len(raw) for name, raw in fields.items()) + 4 * len(fields) + 1
     if len(body) == exact or not fields:
         return
-    # Blanks between members, a name with escapes, or a member given twice: look closely, the longest member left out.
+    # Blanks between members, a name with escapes, or a member given twice: look closely, a long member left out.
     longest = max(fields.values(), key=len)
+    if len(longest) < _PROBE or longest[:1] not in b"{[":
+        check_unique(body)
+        return
     start = body.find(longest[:_PROBE])
     if body[start : start + len(longest)] != longest:
         start = body.find(longest)

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-_END: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r(?!\n)|\n\r\n|\r\n\n|\r\n\r(?!\n)")
+_END: Final = re.compile(rb"(?>\r\n|\n|\r){2}")
 _LINES: Final = re.compile(rb"\r\n|\n|\r")
 _BOM: Final = b"\xef\xbb\xbf"
 DONE: Final = b"[DONE]"
@@ -39,14 +39,20 @@ class SseReader:
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
         """Raises LineTooLong."""
-        if not self._begun:
-            self._begun = True
-            chunk = chunk.removeprefix(_BOM)
+        # An end may have begun in the last three bytes of what was looked at before.
+        looked = max(0, len(self._rest) - 3)
         data = self._rest + chunk if self._rest else chunk
+        if not self._begun:
+            if _BOM.startswith(data):
+                self._rest = data if data != _BOM else b""
+                self._begun = data == _BOM
+                return []
+            self._begun = True
+            data = data.removeprefix(_BOM)
         events: list[SseEvent] = []
         start = 0
-        for end in _END.finditer(data):
-            if end.end() > start and not (end.end() == len(data) and data.endswith(b"\r")):
+        for end in _END.finditer(data, looked):
+            if not (end.end() == len(data) and data.endswith(b"\r")):
                 events.append(_event(data[start : end.end()]))
                 start = end.end()
         self._rest = data[start:]

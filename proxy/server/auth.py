@@ -17,7 +17,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from proxy.core.errors import Forbidden, Unauthorised
+from proxy.core.errors import Forbidden, Malformed, Unauthorised
 from proxy.core.steps import Caller
 from proxy.server.head import Headers
 from proxy.store import KeyRow
@@ -30,6 +30,9 @@ _CHECK_DIGITS = 6
 _BEARER = re.compile(rb"[Bb][Ee][Aa][Rr][Ee][Rr](?: +([!-~]+))? *")
 _TOKEN = re.compile(rb"[!-~]+")
 _LOCAL = "local"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+"""The same as `Name` in the configuration: what stands in rows, logs and addresses."""
+_MODELS = 100
 
 
 class Keys(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,6 +123,21 @@ def make_key() -> tuple[str, str]:
     """
     digits = _base62(secrets.randbits(256), _SECRET_DIGITS)
     return "key_" + _base62(secrets.randbits(64), 11), PREFIX + digits + _checksum(digits)
+
+
+def new_key(
+    pepper: bytes, now: float, *, tenant: str, id: str | None = None, models: tuple[str, ...] = ("*",)
+) -> tuple[KeyRow, str]:
+    """The row of a new key, to be stored, and its secret, to be shown once. Raises Malformed."""
+    for name, value in (("tenant", tenant), ("id", id)):
+        if value is not None and _NAME.fullmatch(value) is None:
+            said = "letters, digits and . _ @ -, up to 64, a letter or digit first"
+            raise Malformed(f"{name} is made of {said}.", code="invalid_id", param=name)
+    if not 0 < len(models) <= _MODELS or not all(0 < len(model) <= 256 and model.isprintable() for model in models):
+        raise Malformed(f"models is a list of 1 to {_MODELS} names or patterns.", code="out_of_range", param="models")
+    made, secret = make_key()
+    digest = key_digest(pepper, secret.encode("ascii"))
+    return KeyRow(id=id or made, tenant=tenant, digest=digest, created_at=now, models=models), secret
 
 
 def well_formed(secret: str) -> bool:

@@ -85,6 +85,10 @@ class Endpoint:
         except WeirgateError as error:
             status = error.status
             await self.refuse(error, answering)
+        except BaseException:
+            # A bug, or cut off by the server: whoever answers now must not be joined by our comments.
+            answering.abandon()
+            raise
         finally:
             metrics.in_flight.dec()
             self._seconds.observe(time.perf_counter() - began)

@@ -22,6 +22,8 @@ from proxy.upstream import Request, Upstream
 
 _MOST = 2000
 """Models listed; some routers offer more than anybody reads."""
+_PATIENCE = 5.0
+"""Seconds an upstream has for its list; its deadlines are those of long answers."""
 
 
 class Offers(Directory, Protocol):
@@ -55,13 +57,14 @@ class Listing:
     async def _ask(self, upstream: str, authorization: str | None) -> list[tuple[str, int, str]]:
         request = Request(path="/models", body=b"", method="GET", authorization=authorization)
         try:
-            response = await self._places.upstreams[upstream].send(request)
-            try:
-                body = await response.read() if response.status == 200 else b""
-            finally:
-                await response.close()
+            async with asyncio.timeout(_PATIENCE):
+                response = await self._places.upstreams[upstream].send(request)
+                try:
+                    body = await response.read() if response.status == 200 else b""
+                finally:
+                    await response.close()
             value = msgspec.json.decode(body) if body else None
-        except (UpstreamError, msgspec.DecodeError):
+        except (UpstreamError, TimeoutError, msgspec.DecodeError, RecursionError):
             return []
         data = value.get("data") if isinstance(value, dict) else None
         found = [item for item in data if isinstance(item, dict)] if isinstance(data, list) else []

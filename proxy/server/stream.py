@@ -90,13 +90,19 @@ class Answering:
 
     async def stop(self) -> None:
         """No more comments; waits for one that is being written."""
+        pinging = self.abandon()
+        if pinging is not None:
+            await asyncio.wait([pinging])
+
+    def abandon(self) -> asyncio.Task[None] | None:
+        """No more comments, without waiting; the task that wrote them, if one did."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         pinging, self._pinging = self._pinging, None
         if pinging is not None:
             pinging.cancel()
-            await asyncio.wait([pinging])
+        return pinging
 
     async def _write(self, data: bytes) -> None:
         if not self.begun:

@@ -54,6 +54,7 @@ class UsageSum(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a usage report; `key` is the value of the grouping column. `cost` in nano-dollars.
 
     `tenant` is given where the line is one tenant's by nature (by conversation, by key): ids of two may be equal.
+    `estimated` counts the calls whose tokens are our estimate because the provider reported none.
     """
 
     key: str
@@ -68,6 +69,7 @@ class UsageSum(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
     compactions: int
     recovered: int
+    estimated: int = 0
 
 
 class Store(Protocol):

@@ -79,6 +79,7 @@ def _sums(by: str) -> list[ColumnElement[Any]]:
         _count(rows.status == literal_column("'failed'"), "failed"),
         _count(rows.compaction != literal_column("'none'"), "compactions"),
         _count(rows.compaction == literal_column("'recovered'"), "recovered"),
+        _count(rows.estimated.is_(True), "estimated"),
     ]
 
 
@@ -122,5 +123,6 @@ def _sum(by: str, values: tuple[Any, ...]) -> UsageSum:
         "failed",
         "compactions",
         "recovered",
+        "estimated",
     )
     return UsageSum(key=key, tenant=tenant, **dict(zip(names, figures, strict=True)))

@@ -220,7 +220,10 @@ def keys(connection: Connection, sql: Statements) -> tuple[KeyRow, ...]:
 
 def remember(connection: Connection, sql: Statements, tenant: str, what: Remember, now: float) -> None:
     """Write what a call taught us. The same `what` a second time writes nothing."""
-    new = what.reply is not None and _add_reply(connection, sql, tenant, what, now)
+    new = what.reply is not None and _add_reply(connection, sql, tenant, what, what.reply, now)
+    if what.request is not None and what.anchor is not None:
+        # Under the request too: sent again (a retry, a re-roll, a replay), it is told as it was.
+        _add_reply(connection, sql, tenant, what, what.request, now)
     if new or what.label is not None:
         talk = (tenant, what.scope, what.conversation, what.label, now, now)
         connection.execute(sql.add["conversation"], talk)
@@ -238,13 +241,14 @@ def remember(connection: Connection, sql: Statements, tenant: str, what: Remembe
         _add(connection, sql, tenant, what, "result", (stored.reference,), (what.conversation, text), now)
 
 
-def _add_reply(connection: Connection, sql: Statements, tenant: str, what: Remember, now: float) -> bool:
+def _add_reply(
+    connection: Connection, sql: Statements, tenant: str, what: Remember, digest: bytes, now: float
+) -> bool:
     anchor = None if what.anchor is None else encode(what.anchor)
-    row = (tenant, what.scope, what.reply, what.conversation, anchor, now)
-    if connection.execute(sql.add["reply"], row).rowcount > 0:
+    if connection.execute(sql.add["reply"], (tenant, what.scope, digest, what.conversation, anchor, now)).rowcount > 0:
         return True
     if anchor is not None:
-        connection.execute(sql.move_anchor, (anchor, tenant, what.scope, what.reply, anchor))
+        connection.execute(sql.move_anchor, (anchor, tenant, what.scope, digest, anchor))
     return False
 
 
@@ -290,7 +294,7 @@ def hidden_id(hidden: Hidden, reply: bytes | None) -> bytes:
 
 def written(what: Remember) -> tuple[bytes, ...]:
     """The shown prefixes at which `remember` may change what is known."""
-    places = [what.reply]
+    places = [what.reply, what.request if what.anchor is not None else None]
     if what.compaction is not None:
         places.append(what.compaction.digest)
     if what.hidden is not None:

@@ -51,7 +51,7 @@ reply = Table(
     Column("last_used", Double, nullable=False),
     Index("reply_last_used", "tenant", "last_used"),
 )
-"""Shown prefixes that end with an answer of ours."""
+"""Shown prefixes that end with an answer of ours, and the requests that were answered."""
 
 compaction = Table(
     "compaction",

@@ -58,7 +58,8 @@ class Upstream(Protocol):
     def name(self) -> str: ...
 
     async def send(self, request: Request) -> Response:
-        """Raises Unreachable (`sent` False where no byte of the request can have been read) or TimedOut. Any HTTP
-        status is an answer, not an error. Cancelling closes the connection."""
+        """Raises Unreachable (`sent` False where no byte of the request can have been read), TimedOut, or InvalidReply
+        where what came back is not HTTP. Any HTTP status is an answer, not an error. Cancelling closes the
+        connection."""
 
     async def close(self) -> None: ...

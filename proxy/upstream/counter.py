@@ -16,6 +16,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -44,39 +45,41 @@ _UPPER: Final = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
 _LOWER: Final = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _SHORT: Final = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 
-_VOCABULARIES: Final = {
-    "o200k_base": _Vocabulary(
-        file="fb374d419588a4632f3f557e76b4b70aebbca790",
-        sha256="446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
-        pattern="|".join(
-            (
-                f"{_WORD}{_UPPER}*{_LOWER}+{_SHORT}",
-                f"{_WORD}{_UPPER}+{_LOWER}*{_SHORT}",
-                r"\p{N}{1,3}",
-                r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
-                r"\s*[\r\n]+",
-                r"\s+(?!\S)",
-                r"\s+",
-            )
+_VOCABULARIES: Final = MappingProxyType(
+    {
+        "o200k_base": _Vocabulary(
+            file="fb374d419588a4632f3f557e76b4b70aebbca790",
+            sha256="446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
+            pattern="|".join(
+                (
+                    f"{_WORD}{_UPPER}*{_LOWER}+{_SHORT}",
+                    f"{_WORD}{_UPPER}+{_LOWER}*{_SHORT}",
+                    r"\p{N}{1,3}",
+                    r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
+                    r"\s*[\r\n]+",
+                    r"\s+(?!\S)",
+                    r"\s+",
+                )
+            ),
         ),
-    ),
-    "cl100k_base": _Vocabulary(
-        file="9b5ad71b2ce5302211f9c61530b329a4922fc6a4",
-        sha256="223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
-        pattern="|".join(
-            (
-                r"'(?i:[sdmt]|ll|ve|re)",
-                r"[^\r\n\p{L}\p{N}]?+\p{L}++",
-                r"\p{N}{1,3}+",
-                r" ?[^\s\p{L}\p{N}]++[\r\n]*+",
-                r"\s++$",
-                r"\s*[\r\n]",
-                r"\s+(?!\S)",
-                r"\s",
-            )
+        "cl100k_base": _Vocabulary(
+            file="9b5ad71b2ce5302211f9c61530b329a4922fc6a4",
+            sha256="223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
+            pattern="|".join(
+                (
+                    r"'(?i:[sdmt]|ll|ve|re)",
+                    r"[^\r\n\p{L}\p{N}]?+\p{L}++",
+                    r"\p{N}{1,3}+",
+                    r" ?[^\s\p{L}\p{N}]++[\r\n]*+",
+                    r"\s++$",
+                    r"\s*[\r\n]",
+                    r"\s+(?!\S)",
+                    r"\s",
+                )
+            ),
         ),
-    ),
-}
+    }
+)
 
 
 class Counter:

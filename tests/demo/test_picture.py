@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
+import msgspec
+
 from demo import picture
 from demo.talk import Spoken
 
@@ -49,6 +51,14 @@ def test_nothing_is_drawn_outside_the_panel() -> None:
         for point in (line.get("points") or "").split():
             x, y = map(float, point.split(","))
             assert 0 <= x <= picture.WIDTH and 0 <= y <= picture.HEIGHT
+
+
+def test_no_words_run_out_of_the_panel_even_where_the_last_turn_was_compacted() -> None:
+    late = (*RUN.weirgate[:3], _spoken(4, 600, compaction="auto"))
+    for words in _parsed(msgspec.structs.replace(RUN, weirgate=late)).iter(f"{SVG}text"):
+        x, half = float(words.get("x") or 0), 4.5 * len(words.text or "")
+        left = {"start": 0.0, "middle": half, "end": 2 * half}[words.get("text-anchor") or "start"]
+        assert x - left >= 0 and x - left + 2 * half <= picture.WIDTH, words.text
 
 
 def test_it_changes_with_a_dark_page_and_needs_nothing_from_elsewhere() -> None:

@@ -7,31 +7,39 @@ run only where the marker expression names them (`make slow`).
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
-
 import pytest
-
-Figure = Callable[[str, float, str], None]
 
 _lines = pytest.StashKey[list[str]]()
 _BARS = {">=": operator.ge, "<=": operator.le, "==": operator.eq}
 
 
+class Figure:
+    """Prints figures against their bars ("<= 3", ">= 0.98", "== 0"), and holds them."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self._lines = lines
+
+    def __call__(self, name: str, value: float, bar: str) -> None:
+        self.all((name, value, bar))
+
+    def all(self, *figures: tuple[str, float, str]) -> None:
+        """All of them are printed before one fails."""
+        made = [_line(*figure) for figure in figures]
+        self._lines += made
+        print("\n".join(made))
+        assert not (missed := [line for line in made if line.endswith("MISSED")]), missed
+
+
+def _line(name: str, value: float, bar: str) -> str:
+    sign, stated = bar.split()
+    holds = _BARS[sign](value, float(stated))
+    shown = f"{value:.4f}" if isinstance(value, float) else str(value)
+    return f"T-{name} value={shown} bar={sign}{float(stated):g} {'ok' if holds else 'MISSED'}"
+
+
 @pytest.fixture
 def figure(request: pytest.FixtureRequest) -> Figure:
-    """Print `value` against its `bar` ("<= 3", ">= 0.98", "== 0"), and hold it."""
-    lines = request.config.stash.setdefault(_lines, [])
-
-    def show(name: str, value: float, bar: str) -> None:
-        sign, stated = bar.split()
-        holds = _BARS[sign](value, float(stated))
-        shown = f"{value:.4f}" if isinstance(value, float) else str(value)
-        line = f"T-{name} value={shown} bar={sign}{stated} {'ok' if holds else 'MISSED'}"
-        lines.append(line)
-        print(line)
-        assert holds, line
-
-    return show
+    return Figure(request.config.stash.setdefault(_lines, []))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -10,7 +10,6 @@ The client's side is httpx's ASGI transport (no listening socket); the way to th
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -227,7 +226,7 @@ async def gate(
     await app.start()
     try:
         transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://weir", timeout=None) as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=None) as client:
             yield Gate(app, client, opened)  # type: ignore[arg-type]
     finally:
         await app.stop()
@@ -254,7 +253,3 @@ def raw_messages(body: bytes) -> tuple[bytes, ...]:
 
 class _Body(msgspec.Struct):
     messages: list[msgspec.Raw]
-
-
-def now() -> float:
-    return time.monotonic()

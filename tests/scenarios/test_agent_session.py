@@ -13,9 +13,8 @@ import pytest
 
 from tests.fakes import ScriptedUpstream, SeenRequest, tool_call
 from tests.scenarios.conftest import Figure
-from tests.scenarios.gate import Answer, Gate, Wire, assistant, gate, system, tool, user
-from tests.scenarios.provider import Windowed
-from tests.scenarios.shape import quarter
+from tests.scenarios.gate import Answer, Gate, Wire, assistant, gate, shown, system, tool, user
+from tests.strict import StrictUpstream, quarter
 
 WINDOW = 8_192
 TOOLS = [
@@ -73,9 +72,9 @@ class Agent:
         self.answered += await self.call() is not None
 
 
-async def session(turns: int, stream: bool, stated: int | None) -> tuple[Agent, Windowed, dict[str, int]]:
+async def session(turns: int, stream: bool, stated: int | None) -> tuple[Agent, StrictUpstream, dict[str, int]]:
     """`turns` turns through the gateway that was told a window of `stated` tokens."""
-    provider = Windowed(WINDOW, model)
+    provider = StrictUpstream(window=WINDOW, answer=model)
     async with ScriptedUpstream(provider) as up, gate(up.url, window=stated) as weir:
         agent = Agent(weir, stream)
         for number in range(turns):
@@ -88,11 +87,11 @@ async def session(turns: int, stream: bool, stated: int | None) -> tuple[Agent, 
 async def test_every_turn_of_a_session_is_answered(turns: int, stream: bool, figure: Figure) -> None:
     agent, provider, stored = await session(turns, stream, WINDOW)
     kind = f"session {turns} turns {'SSE' if stream else 'JSON'}"
-    spent = sum(map(quarter, agent.history)) / turns
+    spent = sum(quarter(shown(message)) + 4 for message in agent.history) / turns
     assert 800 < spent < 950, "the session is not the one that the figures are about"
     figure(f"{kind}: turns answered", agent.answered, f"== {turns}")
-    figure(f"{kind}: malformed prompts", len(provider.malformed), "== 0")
-    figure(f"{kind}: refused by the provider", len(provider.refused), "== 0")
+    figure(f"{kind}: malformed prompts", len(provider.violations), "== 0")
+    figure(f"{kind}: refused by the provider", provider.overflows, "== 0")
     figure(f"{kind}: compactions a turn", stored["compaction"] / turns, f"<= {1 / 3}")
     assert stored["compaction"] >= 1
     assert stored["usage"] == len(agent.answers)
@@ -107,12 +106,12 @@ async def test_a_window_that_is_wrong_or_unknown_costs_one_refusal_a_compaction_
     agent, provider, stored = await session(turns, stream, stated)
     kind = f"session, window {stated or 'unknown'}, {'SSE' if stream else 'JSON'}"
     figure(f"{kind}: turns answered", agent.answered, f"== {turns}")
-    figure(f"{kind}: malformed prompts", len(provider.malformed), "== 0")
-    figure(f"{kind}: refusals a compaction", len(provider.refused) / stored["compaction"], "<= 1")
+    figure(f"{kind}: malformed prompts", len(provider.violations), "== 0")
+    figure(f"{kind}: refusals a compaction", provider.overflows / stored["compaction"], "<= 1")
     figure(f"{kind}: compactions a turn", stored["compaction"] / turns, f"<= {1 / 3}")
-    assert provider.refused, "nothing was refused: the window was not wrong"
+    assert provider.overflows, "nothing was refused: the window was not wrong"
     recovered = [answer for answer in agent.answers if answer.compaction == "recovered"]
-    assert len(recovered) == len(provider.refused)
+    assert len(recovered) == provider.overflows
 
 
 @pytest.mark.slow
@@ -123,14 +122,14 @@ async def test_a_session_of_a_thousand_turns_is_answered(stated: int | None, fig
     agent, provider, stored = await session(turns, True, stated)
     kind = f"session {turns} turns, window {stated or 'unknown'}"
     figure(f"{kind}: turns answered", agent.answered, f"== {turns}")
-    figure(f"{kind}: malformed prompts", len(provider.malformed), "== 0")
-    figure(f"{kind}: refusals a compaction", len(provider.refused) / stored["compaction"], "<= 1")
+    figure(f"{kind}: malformed prompts", len(provider.violations), "== 0")
+    figure(f"{kind}: refusals a compaction", provider.overflows / stored["compaction"], "<= 1")
     figure(f"{kind}: compactions a turn", stored["compaction"] / turns, f"<= {1 / 3}")
 
 
 async def test_without_the_gateway_the_same_session_breaks() -> None:
     """What the other tests prove is the gateway's doing."""
-    provider = Windowed(WINDOW, model)
+    provider = StrictUpstream(window=WINDOW, answer=model)
     async with ScriptedUpstream(provider) as up, gate(up.url) as weir:
         agent = Agent(weir, False)
         for number in range(14):

@@ -29,6 +29,13 @@ async def test_an_answered_history_is_recognised_when_it_goes_on(store: Store) -
     assert memory.anchor == anchor()
 
 
+async def test_a_request_that_is_sent_again_finds_what_was_measured_on_it(store: Store) -> None:
+    await store.remember("t", taught(request="u1", reply="a1", anchor=anchor(100)), NOW)
+    await store.remember("t", taught(request="u2", reply="a2", anchor=anchor(200)), NOW)
+    assert (await store.recall("t", ask("u2", "a1", "u1"), NOW)).anchor == anchor(200)
+    assert (await store.recall("t", ask("u1"), NOW)).anchor == anchor(100)
+
+
 async def test_a_history_asked_before_it_was_remembered_is_found_afterwards(store: Store) -> None:
     assert await store.recall("t", ask("u2", "a1", "u1"), NOW) == Memory()
     await store.remember("t", taught(request="u1", reply="a1", compaction=compaction("u1", 1)), NOW)
@@ -102,6 +109,11 @@ async def test_a_new_label_takes_over_an_unlabelled_conversation_but_not_another
     assert fork.conversation is None
 
 
+async def test_a_label_groups_a_call_whose_answer_has_no_identity(store: Store) -> None:
+    await store.remember("t", taught(label="chat"), NOW)
+    assert (await store.recall("t", ask("u2", label="chat"), NOW)).conversation == "conv_1"
+
+
 async def test_the_first_conversation_of_a_label_stays_the_labels(store: Store) -> None:
     await store.remember("t", taught(reply="a1", label="chat", conversation="conv_1"), NOW)
     await store.remember("t", taught(reply="b1", label="chat", conversation="conv_2"), NOW + 1)
@@ -123,8 +135,8 @@ async def test_what_is_remembered_twice_is_stored_once(store: Store) -> None:
     await store.remember("t", what, NOW)
     assert await store.recall("t", ask("a1", "u1", label="chat", named=True), NOW) == before
     assert (len(before.compactions), len(before.hidden)) == (1, 1)
-    # One each of: conversation, reply, compaction, hidden, result.
-    assert await store.purge("t", NOW + DAY) == 5
+    # One each of: conversation, reply, request, compaction, hidden, result.
+    assert await store.purge("t", NOW + DAY) == 6
 
 
 async def test_a_recall_sees_what_was_queued_before_it(store: Store) -> None:

@@ -144,6 +144,22 @@ async def _run_with_failure(path: Path, fail_at: int) -> bool:
         return count >= fail_at
 
 
+async def test_a_transaction_that_could_not_even_be_taken_back_does_not_stop_the_next(database: Path) -> None:
+    async with Opened(database) as opened:
+        store = opened.store
+
+        def before(_: Watched, sql: str) -> None:
+            if sql in ("COMMIT", "ROLLBACK"):
+                raise sqlite3.OperationalError("injected")
+
+        opened.watch.before = before
+        with pytest.raises(StoreUnavailable):
+            await store.close_row(row("lost", status="ok"))
+        opened.watch.before = None
+        await store.close_row(row("kept", status="ok"))
+        assert [found.id for found in await store.usage(UsageQuery())] == ["kept"]
+
+
 async def test_a_full_disk_is_said_so_and_the_store_recovers_when_there_is_room(database: Path) -> None:
     async with Opened(database) as opened:
         store, room = opened.store, False

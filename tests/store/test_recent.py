@@ -26,6 +26,15 @@ actions = some.one_of(
 )
 
 
+async def looked_over(store: SqliteStore) -> None:
+    """All that the file holds has been loaded: the thread does a slice after each batch."""
+    for _ in range(100):
+        if store._absent.complete:
+            return
+        await store.ready()
+    raise AssertionError("the file is not looked over")
+
+
 class Model:
     """The rules of `recall`, in plain Python over all that was remembered."""
 
@@ -79,7 +88,7 @@ async def test_a_conversation_that_goes_on_is_recalled_without_the_database(data
     watch = Watch()
     store = SqliteStore(str(database), connect=watch)
     await store.open(NOW)
-    await store.ready()  # by now all that the file holds has been looked over
+    await looked_over(store)
     said: list[str] = []
     watch.before = lambda _, sql: said.append(sql)
     path: tuple[str, ...] = ()
@@ -104,7 +113,7 @@ async def test_a_restarted_store_asks_only_for_what_may_be_there(database: Path)
     watch = Watch()
     again = SqliteStore(str(database), connect=watch)
     await again.open(NOW)
-    await again.ready()
+    await looked_over(again)
     said: list[str] = []
     watch.before = lambda _, sql: said.append(sql)
     assert await again.recall("t", ask("never"), NOW) == Memory()
@@ -145,6 +154,19 @@ def test_the_copy_is_bounded_in_entries_and_in_bytes() -> None:
     for number in range(1_000):
         recent.keep_label(owner, f"label{number}", "c", recent.era)
     assert len(recent._young.labels) + len(recent._old.labels) <= 100
+
+
+def test_what_was_read_before_a_write_was_queued_is_not_kept() -> None:
+    recent, owner, at = Recent(Absent()), ("t", b"s"), digest("d")
+    recent.expect(owner, [at])
+    recent.expect(owner, [at])
+    recent.keep(owner, [at], {}, recent.era)
+    assert recent.lookup(owner, [at]) == ([], [at])
+    recent.settle(owner, [at], {at: Known(conversation="first")}, recent.era)
+    assert recent.lookup(owner, [at]) == ([], [at])  # the second is still under way
+    recent.settle(owner, [at], {at: Known(conversation="second")}, recent.era)
+    recent.keep(owner, [at], {}, recent.era)
+    assert recent.lookup(owner, [at]) == ([(at, Known(conversation="second"))], [])
 
 
 @pytest.mark.parametrize("era", [0, 1])

@@ -33,6 +33,7 @@ def rows() -> list[UsageRow]:
             reasoning=chance.randrange(100),
             cost=chance.choice((None, chance.randrange(10**9))),
             unpriced=chance.random() < 0.2,
+            estimated=chance.random() < 0.3,
             compaction=chance.choice(("none", "auto", "recovered")),
         )
         for number in range(400)
@@ -59,6 +60,7 @@ def recomputed(found: list[UsageRow], by: str) -> set[UsageSum]:
             failed=sum(one.status == "failed" for one in some),
             compactions=sum(one.compaction != "none" for one in some),
             recovered=sum(one.compaction == "recovered" for one in some),
+            estimated=sum(one.estimated for one in some),
         )
         for (tenant, value), some in groups.items()
     }

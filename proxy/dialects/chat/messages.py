@@ -188,7 +188,8 @@ def write_message(item: Message) -> bytes:
     wire: dict[str, object] = {"role": item.role}
     if item.results:
         result = item.results[0]
-        wire["tool_call_id"] = result.call_id
+        if item.role != "function":
+            wire["tool_call_id"] = result.call_id
         wire["content"] = _written((Text(text=result.text, media=result.media),))
     else:
         texts = tuple(block for block in map(_as_text, item.blocks) if block is not None)

@@ -16,6 +16,7 @@ from proxy.core.errors import InvalidReply
 from proxy.core.events import Broke, CallDelta, Counted, Ended, Event, Remark, Said
 from proxy.core.steps import Reply
 from proxy.core.usage import Usage
+from proxy.dialects.chat.messages import LEGACY_CALL
 from proxy.dialects.sse import DONE, SseEvent, frame
 
 _ANY: Final = msgspec.json.Decoder()
@@ -93,10 +94,14 @@ class Frames:
         usage = read_usage(value.get("usage"))
         if not choices:
             return Counted(raw=event.raw, usage=usage) if usage else Remark(raw=event.raw)
-        first = choices[0]
-        if value.get("error") and first.get("finish_reason") in (None, "error"):
+        if value.get("error") and choices[0].get("finish_reason") in (None, "error"):
             return Broke(status=_status(value), body=event.data)
-        return _increment(first, usage, event.raw)
+        said, *others = (_increment(choice, place, usage, event.raw) for place, choice in enumerate(choices))
+        if not others:
+            return said
+        blank = said.blank and all(other.blank for other in others)
+        finishes = tuple((other.choice, other.finish) for other in others)
+        return msgspec.structs.replace(said, blank=blank, others=finishes)
 
     def write(self, event: Event) -> bytes:
         """The bytes of an event: its own, or a frame of ours."""
@@ -128,19 +133,19 @@ def done_frame() -> bytes:
     return frame(DONE)
 
 
-def _increment(first: dict[str, Any], usage: Usage | None, raw: bytes) -> Said:
-    delta = first.get("delta") or first.get("message") or {}
+def _increment(choice: dict[str, Any], place: int, usage: Usage | None, raw: bytes) -> Said:
+    delta = choice.get("delta") or choice.get("message") or {}
     if not isinstance(delta, dict):
         delta = {}
     text = _text(delta.get("content")) or _text(delta.get("refusal"))
     reasoning = _text(delta.get("reasoning_content")) or _text(delta.get("reasoning"))
     calls = _call_deltas(delta)
-    finish = first.get("finish_reason")
-    index = first.get("index")
+    finish = choice.get("finish_reason")
+    index = choice.get("index")
     extra = bool(delta.get("audio") or delta.get("images") or delta.get("annotations"))
     return Said(
         raw=raw,
-        choice=index if isinstance(index, int) else 0,
+        choice=index if isinstance(index, int) else place,
         text=text,
         reasoning=reasoning,
         calls=calls,
@@ -158,20 +163,21 @@ def _call_deltas(delta: dict[str, Any]) -> tuple[CallDelta, ...]:
     for place, call in enumerate(listed):
         if not isinstance(call, dict):
             continue
-        function = call.get("function") or call.get("custom") or {}
+        function = call.get("function") or call.get("custom")
+        function = function if isinstance(function, dict) else {}
         index = call.get("index")
         found.append(
             CallDelta(
                 index=index if isinstance(index, int) else place,
-                id=call.get("id") or "",
-                name=function.get("name") or "",
+                id=_text(call.get("id")),
+                name=_text(function.get("name")),
                 arguments=_arguments(function.get("arguments", function.get("input"))),
             )
         )
     legacy = delta.get("function_call")
     if isinstance(legacy, dict) and not found:
         arguments = _arguments(legacy.get("arguments"))
-        found.append(CallDelta(index=0, id="function_call", name=legacy.get("name") or "", arguments=arguments))
+        found.append(CallDelta(index=0, id=LEGACY_CALL, name=_text(legacy.get("name")), arguments=arguments))
     return tuple(found)
 
 

@@ -10,28 +10,42 @@ from pathlib import Path
 import structlog
 
 from proxy.app import Application
+from proxy.commands.outcome import WRONG, say
+from proxy.commands.where import configuration
 from proxy.configfile import ConfigError
 from proxy.server.guard import Limits
 from proxy.server.lifecycle import Drain, Listen, serve
 from proxy.settings import Settings, load
 
-CONFIG_ERROR = 2
+UPSTREAM = "upstreams.main.base_url"
+
+NOTHING = """\
+weirgate: there is nothing to serve yet. Name an OpenAI-compatible server, up to /v1 ...
+
+    weirgate serve --upstream http://127.0.0.1:8080/v1 --window 8192
+
+... or write a weirgate.yaml (`weirgate check` validates it) and run
+
+    weirgate serve --config weirgate.yaml
+"""
 
 
 def run(config: Path | None, environ: Mapping[str, str], overrides: Mapping[str, object]) -> int:
     """Serve until a signal. 0 after a clean drain, 1 where running answers were cut, 2 where it must not start."""
     _log_lines()
+    if overrides.get(UPSTREAM) is None:
+        config = configuration(config)
+        if config is None and not any(name.upper().startswith("WEIRGATE_UPSTREAMS__") for name in environ):
+            sys.stderr.write(NOTHING)
+            return WRONG
     try:
         settings = load(config, environ, overrides)
-        if not settings.upstreams:
-            _say("no upstream: give --upstream URL or a configuration file with `upstreams`")
-            return CONFIG_ERROR
         drain = Drain()
         application = Application(settings, drain)
     except ConfigError as error:
         for problem in error.problems:
-            _say(str(problem))
-        return CONFIG_ERROR
+            say(str(problem))
+        return WRONG
     server = settings.server
     try:
         return serve(
@@ -40,12 +54,12 @@ def run(config: Path | None, environ: Mapping[str, str], overrides: Mapping[str,
             _limits(settings),
             drain,
             on_reload=application.reload,
-            announce=lambda host, port: _say(f"listening on http://{_address(host)}:{port}"),
+            announce=lambda host, port: say(f"listening on http://{_address(host)}:{port}"),
         )
     except (OSError, SystemExit) as error:
         # uvicorn leaves by SystemExit where the application did not start; the application knows why.
-        _say(str(application.failure or error))
-        return CONFIG_ERROR
+        say(str(application.failure or error))
+        return WRONG
 
 
 def _limits(settings: Settings) -> Limits:
@@ -62,11 +76,6 @@ def _limits(settings: Settings) -> Limits:
 
 def _address(host: str) -> str:
     return f"[{host}]" if ":" in host else host
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"weirgate: {text}\n")
-    sys.stderr.flush()
 
 
 def _log_lines() -> None:

@@ -1,0 +1,101 @@
+"""Speaking to a running server: the operator's routes over plain HTTP.
+
+Belongs here: one request, one answer, and what a refusal means for the person at the terminal. Never: a proxy or a
+password file from the environment, a redirect, or more of an answer than fits: the secret goes to the address that was
+named and nowhere else.
+"""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from proxy.commands.outcome import NotDone
+
+_KNOCK: Final = 2.0
+"""Seconds for a server to say that it is there."""
+_PATIENCE: Final = 60.0
+_MOST: Final = 256 * 1024 * 1024
+_HINTS: Final[Mapping[int, str]] = {
+    401: "set WEIRGATE_ADMIN to the server's admin secret",
+    403: "set admin.secret in the server's configuration",
+}
+
+
+class Running:
+    """A server at `root` (no /v1). `secret` is sent as bearer token."""
+
+    def __init__(self, root: str, secret: str | None) -> None:
+        self.root = root
+        self._secret = secret
+
+    def answers(self) -> bool:
+        """Whether a Weirgate is there. Raises NotDone where something else is."""
+        try:
+            status, body = self._ask("GET", "/healthz", None, _KNOCK)
+        except OSError:
+            return False
+        if status == 200 and _decoded(body) == {"status": "ok"}:
+            return True
+        raise NotDone(f"what answers at {self.root} is no Weirgate; name another address with --url")
+
+    def ready(self) -> str | None:
+        """What keeps it from serving, or None."""
+        status, body = self._ask("GET", "/readyz", None, _KNOCK)
+        return None if status == 200 else _message(_decoded(body)) or "it is draining"
+
+    def get(self, path: str, **asked: object) -> dict[str, Any]:
+        """The answer of an operator's route. Parameters that are None are not asked for."""
+        query = urlencode({name: value for name, value in asked.items() if value is not None})
+        return self._answer("GET", f"/v1/weirgate/{path}" + (f"?{query}" if query else ""), None)
+
+    def post(self, path: str, body: object = None) -> dict[str, Any]:
+        return self._answer("POST", f"/v1/weirgate/{path}", body)
+
+    def _answer(self, method: str, path: str, body: object) -> dict[str, Any]:
+        try:
+            status, answer = self._ask(method, path, body, _PATIENCE)
+        except OSError as failure:
+            raise NotDone(f"{self.root} does not answer: {failure.strerror or type(failure).__name__}") from None
+        value = _decoded(answer)
+        if status == 200 and isinstance(value, dict):
+            return value
+        hint = _HINTS.get(status)
+        said = _message(value) or f"it answers {status}"
+        raise NotDone(f"{self.root}: {said}" + (f" ({hint})" if hint else ""))
+
+    def _ask(self, method: str, path: str, body: object, seconds: float) -> tuple[int, bytes]:
+        parts = urlsplit(self.root)
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        headers = {"authorization": f"Bearer {self._secret}"} if self._secret else {}
+        data = None
+        if body is not None:
+            data = msgspec.json.encode(body)
+            headers["content-type"] = "application/json"
+        connection = kind(parts.hostname or "", parts.port, timeout=seconds)
+        try:
+            connection.request(method, parts.path + path, body=data, headers=headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read(_MOST)
+        except http.client.HTTPException as failure:
+            raise NotDone(f"what answers at {self.root} does not speak HTTP ({type(failure).__name__})") from None
+        finally:
+            connection.close()
+
+
+def _decoded(body: bytes) -> object:
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return None
+
+
+def _message(value: object) -> str:
+    """The message of an error body."""
+    error = value.get("error") if isinstance(value, dict) else None
+    message = error.get("message") if isinstance(error, dict) else None
+    return message if isinstance(message, str) else ""

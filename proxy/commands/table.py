@@ -1,0 +1,88 @@
+"""Rows and columns: a table for a person at a terminal, aligned text for a pipe, CSV for a spreadsheet.
+
+Belongs here: how cells are laid out and made safe to show. Never: what they mean. Names in a usage row were chosen by
+clients, so they are never markup, never control codes, and never a formula.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TextIO
+
+import msgspec
+
+
+class Column(msgspec.Struct, frozen=True, kw_only=True):
+    """`name` is the heading; numbers stand on the `right`."""
+
+    name: str
+    right: bool = True
+
+
+def show(columns: Sequence[Column], rows: Iterable[Sequence[str]], total: Sequence[str] | None = None) -> None:
+    """The table on stdout: by rich at a terminal, plain and whole (never folded) anywhere else."""
+    lines = [tuple(map(plain, row)) for row in rows]
+    last = None if total is None else tuple(map(plain, total))
+    if sys.stdout.isatty():
+        _rich(columns, lines, last)
+    else:
+        _aligned(columns, lines, last, sys.stdout)
+
+
+def _rich(columns: Sequence[Column], rows: Sequence[Sequence[str]], total: Sequence[str] | None) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, show_footer=total is not None, pad_edge=False, header_style="bold")
+    for number, column in enumerate(columns):
+        table.add_column(
+            Text(column.name),
+            footer=Text(total[number] if total is not None else "", style="bold"),
+            justify="right" if column.right else "left",
+            no_wrap=column.right,
+            overflow="fold",
+        )
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console().print(table)
+
+
+def _aligned(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], total: Sequence[str] | None, out: TextIO
+) -> None:
+    lines = [tuple(column.name for column in columns), *rows, *([total] if total is not None else [])]
+    widths = [max(len(line[number]) for line in lines) for number in range(len(columns))]
+    for line in lines:
+        cells = (
+            cell.rjust(width) if column.right else cell.ljust(width)
+            for cell, width, column in zip(line, widths, columns, strict=True)
+        )
+        out.write("  ".join(cells).rstrip() + "\n")
+
+
+def write_csv(names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """CSV (RFC 4180, but lines end in LF) on stdout; None is an empty cell."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows([_cell(value) for value in row] for row in rows)
+
+
+def _cell(value: object) -> object:
+    """A text that a spreadsheet would run as a formula is kept a text (the habit of OWASP's CSV injection page)."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+
+
+def plain(text: str) -> str:
+    """`text` without anything that a terminal would obey."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else "\ufffd" for each in text)
+
+
+def number(value: int) -> str:
+    """With thousands separators."""
+    return f"{value:,}"

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.core.identifiers import LONGEST, ends, identifiers, kind_of, subpaths
+
+
+def found(text: str) -> list[tuple[str, str]]:
+    return list(identifiers(text))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("path", "./main.go"),
+        ("path", "../../config.js"),
+        ("path", "/usr/local/bin"),
+        ("path", "~/.config/app.yaml"),
+        ("path", "src/app/main.py"),
+        ("path", "encoding/json"),
+        ("path", "@scope/package"),
+        ("path", "C:\\Users\\me\\notes.txt"),
+        ("path", "README.md"),
+        ("path", "main.go:12"),
+        ("path", ".env/local"),
+        ("id", "ABC-123"),
+        ("id", "gpt-3.5-turbo"),
+        ("id", "v2.0.1"),
+        ("id", "2026-01-07T14:05:04.000Z"),
+        ("id", "550e8400-e29b-41d4-a716-446655440000"),
+        ("id", "someone@example.com"),
+        ("id", "#12"),
+        ("id", "0x1f"),
+        ("id", "日本語7"),
+        ("number", "4711"),
+        ("number", "$1,250.00"),
+        ("number", "45%"),
+        ("number", "3.1.4"),
+        ("number", "12:30"),
+        ("number", "12/30"),
+        ("number", "300ms"),
+        ("name", "run_tests"),
+        ("name", "time.Now"),
+    ],
+)
+def test_what_looks_like_an_identifier_is_found_whole_between_words_and_marks(kind: str, text: str) -> None:
+    for around in ("see {} now", "({}), or", '"{}"', "`{}`", "{}.", "x={},"):
+        assert (kind, text) in found(around.format(text)), around
+
+
+@pytest.mark.parametrize("text", ["word", "a", "7", "...", "//", "--", "@handle", "_", "__", "=", "//comment", "a@b@c", "#"])
+def test_words_and_noise_are_no_identifiers(text: str) -> None:
+    assert found(text) == []
+    assert kind_of(text) == ""
+
+
+def test_an_address_ends_where_prose_goes_on() -> None:
+    text = "See https://example.com/a?b=1&c=2), and (http://x.io/y)."
+    assert [name for kind, name in found(text) if kind == "url"] == ["https://example.com/a?b=1&c=2", "http://x.io/y"]
+
+
+def test_settings_and_test_names_come_apart() -> None:
+    assert found("--path=src/a.py") == [("path", "src/a.py")]
+    assert found("tests/test_a.py::test_b") == [("path", "tests/test_a.py"), ("name", "test_b")]
+
+
+def test_blobs_are_left_out_and_long_texts_are_read_at_both_ends() -> None:
+    assert found("a1" * LONGEST) == []
+    text = "first/path.py " + "word " * 40_000 + "last/path.py"
+    assert len(ends(text)) < 48_010
+    assert found(text) == [("path", "first/path.py"), ("path", "last/path.py")]
+
+
+def test_the_paths_inside_a_path_are_its_tails_and_its_folders() -> None:
+    assert set(subpaths("a/b/c.py")) == {"a", "b/c.py", "a/b", "c.py"}
+    assert list(subpaths("plain")) == []
+    assert len(list(subpaths("/".join("x" * 10_000)))) == 26
+
+
+@given(st.text(alphabet="ab1/._-@#:=\\,& \n$€日\ud800", max_size=400))
+def test_every_identifier_stands_in_the_text_word_for_word(text: str) -> None:
+    for kind, name in found(text):
+        assert name in text
+        assert kind
+        assert 2 <= len(name) <= 420
+
+
+@pytest.mark.parametrize("piece", ["a", "1", "/", ".", "a.", "1,", "1.", "a@", "-", "http://", "::", "a/b.", "\\", "=a&", "#1"])
+def test_no_run_of_anything_takes_more_than_linear_time(piece: str) -> None:
+    """Twice the text costs about twice the steps: measured in matches tried, never in seconds."""
+    import time
+
+    def cost(size: int) -> float:
+        text = piece * (size // len(piece))
+        best = 1e9
+        for _ in range(3):
+            begun = time.process_time()
+            found(text)
+            best = min(best, time.process_time() - begun)
+        return best
+
+    assert cost(40_000) < 40 * max(cost(4_000), 0.0005)

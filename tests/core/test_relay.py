@@ -1,0 +1,244 @@
+"""What the client sees of an answer is one message with one end, however many rounds and choices it took."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.core.conversation import Reasoning, Text, ToolCall
+from proxy.core.events import Broke, CallDelta, Counted, Ended, Event, Remark, Said
+from proxy.core.relay import Relay
+from proxy.core.usage import Usage
+
+OWN = frozenset({"load_skill"})
+
+
+def said(text: str = "", **more: object) -> Said:
+    blank = not (text or more)
+    return Said(raw=b"raw " + text.encode(), text=text, blank=blank, **more)  # type: ignore[arg-type]
+
+
+def call(index: int, name: str = "", arguments: str = "", id: str = "") -> CallDelta:
+    return CallDelta(index=index, id=id, name=name, arguments=arguments)
+
+
+def counted(input: int, output: int) -> Counted:
+    return Counted(raw=b"usage", usage=Usage(input=input, output=output))
+
+
+def relay(*, usage: bool = True, own: frozenset[str] = frozenset()) -> Relay:
+    return Relay(include_usage=usage, own=own)
+
+
+def test_text_goes_out_at_once_and_the_finish_waits_for_the_end() -> None:
+    playing = relay()
+    role, text, finish, usage = said(), said("a"), said(finish="stop"), counted(7, 2)
+    assert playing.feed(role) == (role,)
+    assert not playing.said
+    assert playing.feed(text) == (text,)
+    assert playing.said
+    assert playing.feed(finish) == playing.feed(usage) == ()
+    assert playing.complete
+    assert playing.end() == (finish, usage)
+    assert playing.end() == ()
+
+
+def test_text_in_the_frame_of_the_finish_waits_with_it() -> None:
+    playing = relay()
+    last = said("a", finish="stop")
+    assert playing.feed(last) == ()
+    assert not playing.said
+    assert playing.end() == (last,)
+    assert playing.said
+    message = playing.reply().message
+    assert message is not None
+    assert message.text == "a"
+
+
+def test_usage_that_the_client_did_not_ask_for_is_kept_for_us() -> None:
+    playing = relay(usage=False)
+    playing.feed(said("a", finish="stop"))
+    playing.feed(counted(7, 2))
+    assert [type(event) for event in playing.end()] == [Said]
+    assert playing.usage == Usage(input=7, output=2)
+
+
+def test_usage_inside_a_frame_with_a_choice_is_read() -> None:
+    playing = relay()
+    playing.feed(said("a", usage=Usage(input=1, output=1)))
+    playing.feed(said(finish="stop", usage=Usage(input=3, output=4)))
+    assert playing.usage == Usage(input=3, output=4)
+
+
+def test_comments_errors_and_end_marks_are_no_part_of_the_answer() -> None:
+    playing = relay()
+    for event in (Remark(raw=b": hi\n\n"), Ended(), Broke(status=500, body=b"{}")):
+        assert playing.feed(event) == ()
+    assert not playing.complete
+    assert playing.reply().message is None
+
+
+def test_a_reply_is_put_together_from_its_pieces() -> None:
+    playing = relay()
+    for event in (
+        said(reasoning="h"),
+        said(reasoning="m"),
+        said("a"),
+        said("b"),
+        said(calls=(call(1, "g", "", "y"),)),
+        said(calls=(call(0, "f", "{", "x"), call(1, "", "[", "z"))),
+        said(calls=(call(0, "", "}"),)),
+        said(finish="tool_calls"),
+    ):
+        playing.feed(event)
+    reply = playing.reply()
+    assert reply.message is not None
+    assert reply.message.blocks == (
+        Reasoning(text="hm"),
+        Text(text="ab"),
+        ToolCall(id="x", name="f", arguments="{}"),
+        ToolCall(id="y", name="g", arguments="["),
+    )
+    assert reply.finish == playing.finish == "tool_calls"
+
+
+def test_a_stream_is_whole_only_when_every_choice_has_ended() -> None:
+    playing = relay()
+    assert not playing.complete
+    playing.feed(said("a"))
+    playing.feed(said("b", choice=1))
+    playing.feed(said(finish="stop"))
+    assert not playing.complete
+    playing.feed(said(choice=1, finish="length"))
+    assert playing.complete
+    assert playing.finish == "stop"
+    assert playing.reply().message is None
+    assert len(playing.end()) == 2
+
+
+def test_several_choices_in_one_frame_all_count() -> None:
+    playing = relay()
+    both = said("a", others=((1, None),))
+    assert playing.feed(both) == (both,)
+    first_ends = said("b", finish="stop", others=((1, None),))
+    assert playing.feed(first_ends) == (first_ends,)  # the other one still speaks
+    assert not playing.complete
+    last = said(finish="stop", others=((1, "stop"),))
+    assert playing.feed(last) == ()
+    assert playing.complete
+    assert playing.end() == (last,)
+
+
+def test_a_stream_that_breaks_off_is_not_whole() -> None:
+    playing = relay()
+    playing.feed(said("a"))
+    assert not playing.complete
+    assert playing.finish is None
+    playing.feed(counted(1, 1))
+    assert not playing.complete
+
+
+def test_calls_of_ours_are_held_back_and_rounds_make_one_message() -> None:
+    playing = relay(own=OWN)
+    text = said("let me see")
+    assert playing.feed(text) == (text,)
+    assert playing.feed(said(calls=(call(0, "load_skill", "", "s1"),))) == ()
+    assert playing.feed(said(calls=(call(0, "", '{"n":1}'),))) == ()
+    assert playing.feed(said(finish="tool_calls")) == ()
+    assert playing.feed(counted(10, 5)) == ()
+    assert playing.own_calls == (ToolCall(id="s1", name="load_skill", arguments='{"n":1}'),)
+    assert playing.next_round() == ()
+    assert not playing.complete
+    assert playing.feed(said()) == ()  # a second role would begin a second message
+    answer = said("done")
+    assert playing.feed(answer) == (answer,)
+    finish = said(finish="stop")
+    playing.feed(finish)
+    playing.feed(counted(30, 7))
+    assert playing.end() == (finish, Counted(raw=None, usage=Usage(input=30, output=12)))
+    assert playing.usage == Usage(input=30, output=7)
+    message = playing.reply().message
+    assert message is not None
+    assert message.text == "done"
+
+
+def test_text_beside_our_call_is_still_said() -> None:
+    playing = relay(own=OWN)
+    (shown,) = playing.feed(said("wait", calls=(call(0, "load_skill"),)))
+    assert shown == Said(raw=None, text="wait", calls=())
+    (thought,) = playing.feed(said(reasoning="hm", calls=(call(1, "load_skill"),)))
+    assert isinstance(thought, Said)
+    assert (thought.reasoning, thought.calls) == ("hm", ())
+
+
+def test_what_the_last_frame_of_our_round_says_is_not_lost() -> None:
+    playing = relay(own=OWN)
+    playing.feed(said("and", calls=(call(0, "load_skill"),), finish="tool_calls"))
+    (shown,) = playing.next_round()
+    assert shown == Said(raw=None, text="and", calls=())
+    assert playing.said
+
+
+def test_a_mixed_reply_hands_over_the_clients_calls_numbered_from_nought() -> None:
+    playing = relay(own=OWN)
+    assert playing.feed(said(calls=(call(0, "load_skill", "", "s"),))) == ()
+    (shown,) = playing.feed(said(calls=(call(1, "grep", "", "g"),)))
+    assert isinstance(shown, Said)
+    assert shown.raw is None
+    assert shown.calls == (call(0, "grep", "", "g"),)
+    (more,) = playing.feed(said(calls=(call(0, "", "{}"), call(1, "", "{}"))))
+    assert isinstance(more, Said)
+    assert more.calls == (call(0, "", "{}"),)
+    message = playing.reply().message
+    assert message is not None
+    assert [each.name for each in message.calls] == ["load_skill", "grep"]
+
+
+def test_calls_of_a_later_round_stand_behind_the_earlier_ones() -> None:
+    playing = relay(own=OWN)
+    first = said(calls=(call(0, "grep", "", "g"),))
+    assert playing.feed(first) == (first,)
+    playing.feed(said(calls=(call(1, "load_skill", "", "s"),)))
+    playing.feed(said(finish="tool_calls"))
+    playing.next_round()
+    (shown,) = playing.feed(said(calls=(call(0, "find", "", "f"),)))
+    assert isinstance(shown, Said)
+    assert shown.calls == (call(1, "find", "", "f"),)
+
+
+def test_a_frame_that_ends_with_our_call_keeps_its_end() -> None:
+    playing = relay(own=OWN)
+    playing.feed(said(calls=(call(0, "load_skill"),), finish="tool_calls"))
+    (shown,) = playing.end()
+    assert isinstance(shown, Said)
+    assert (shown.raw, shown.calls, shown.finish) == (None, (), "tool_calls")
+
+
+def test_calls_of_another_choice_are_never_taken_for_ours() -> None:
+    playing = relay(own=OWN)
+    other = said(choice=1, calls=(call(0, "load_skill"),))
+    assert playing.feed(other) == (other,)
+
+
+EVENTS = st.one_of(
+    st.builds(lambda text: said(text), st.text("ab", max_size=3)),
+    st.builds(lambda index: said(calls=(call(index, "grep", "x"),)), st.integers(0, 2)),
+    st.builds(lambda finish: said(finish=finish), st.sampled_from(["stop", "length"])),
+    st.just(counted(5, 1)),
+)
+
+
+@given(st.lists(EVENTS, max_size=12))
+def test_without_tools_of_ours_every_frame_of_a_round_reaches_the_client_as_it_came(events: list[Event]) -> None:
+    playing = relay()
+    shown = [each for event in events for each in playing.feed(event)]
+    assert all(isinstance(event, Said) and event.finish is None for event in shown)
+    shown.extend(playing.end())
+    assert sorted(map(repr, shown)) == sorted(map(repr, events))
+
+
+@given(st.lists(EVENTS, max_size=12))
+def test_said_is_true_once_a_reader_could_have_seen_something(events: list[Event]) -> None:
+    playing = relay()
+    shown = [each for event in events for each in playing.feed(event)]
+    assert playing.said == any(isinstance(event, Said) and not event.blank for event in shown)
