@@ -8,8 +8,8 @@ cured or told with its true status.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final, Protocol
 
 import msgspec
 
@@ -26,6 +26,9 @@ from proxy.dialects.normalise import Normaliser
 from proxy.dialects.sse import LineTooLong, SseEvent, SseReader, comment, frame
 from proxy.refusals import provider_words, refusal
 from proxy.upstream import Request, Response, Upstream
+
+_PATIENCE: Final = 1.0
+"""Seconds that a provider may take to end a body behind its end mark."""
 
 
 class Client(Protocol):
@@ -66,6 +69,7 @@ class Attempt:
         self._began = clock()
         self._response: Response | None = None
         self._relay = Relay(include_usage=call.include_usage)
+        self._leftover: AsyncIterator[bytes] | None = None
         self.row = row
         self.body = b""
         self.rest: tuple[bytes, ...] = ()
@@ -98,8 +102,23 @@ class Attempt:
             self._close("ok", reply=reply, http=200)
             return reply
         finally:
-            if self._response is not None:
+            if self._response is not None and self._leftover is None:
                 await self._response.close()
+
+    async def release(self) -> None:
+        """After a stream's end mark: read on to the end of the body, so that the connection can be used again; a
+        provider that does not end it within a second loses it. Nobody waits for this."""
+        leftover, self._leftover = self._leftover, None
+        if leftover is None or self._response is None:
+            return
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                async for _ in leftover:
+                    pass
+        except (UpstreamError, TimeoutError):
+            pass
+        finally:
+            await self._response.close()
 
     async def _whole(self, response: Response) -> Reply:
         body = await response.read()
@@ -125,8 +144,9 @@ class Attempt:
         normaliser = self._normaliser() if self._target.normalise else None
         waiting: list[bytes] = []
         ended = False
+        chunks = response.chunks()
         try:
-            async for chunk in response.chunks():
+            async for chunk in chunks:
                 try:
                     ended = self._take(reader.feed(chunk), frames, normaliser, waiting)
                 finally:
@@ -140,7 +160,9 @@ class Attempt:
             raise InvalidReply("A line of the upstream's stream exceeds the limit.") from None
         if not ended and normaliser is not None:
             self._take([SseEvent(raw=frame(data), data=data) for data in normaliser.finish()], frames, None, waiting)
-        return await self._finish(frames, waiting)
+        reply = await self._finish(frames, waiting)
+        self._leftover = chunks if ended else None
+        return reply
 
     def _take(
         self, events: list[SseEvent], frames: Frames, normaliser: Normaliser | None, waiting: list[bytes]

@@ -388,6 +388,8 @@ class _Serving:
         finally:
             self._closing.append(gateway.spawn(self.close(attempt.row)))
         self.body, self.rest = attempt.body, attempt.rest
+        if self.call.stream:
+            gateway.spawn(attempt.release())
         return reply
 
     async def opened(self) -> None:

@@ -148,7 +148,8 @@ class Branch:
             return None
         prompt = self.prompt(used, "auto")
         room = self.room
-        fits = room is None or prompt.report.tokens <= room.most
+        # Accepted once at this very size, it needs no margin for what we might have misjudged.
+        fits = room is None or prompt.report.tokens < room.window
         return prompt if prompt.shape == anchor.shape and fits else None
 
     def compacted_before(self, bound: int | None) -> Prompt | None:

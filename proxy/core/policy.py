@@ -82,14 +82,16 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     hash: str = ""
 
 
-def specificity(pattern: str) -> tuple[int, int]:
-    """Order of patterns: more literal characters first, then fewer wildcards."""
-    wild = pattern.count("*") + pattern.count("?")
-    return len(pattern) - wild, -wild
+def specificity(pattern: str) -> tuple[int, int, int]:
+    """Order of patterns: more literal characters first, then fewer wildcards, then fewer stars."""
+    stars = pattern.count("*")
+    wild = stars + pattern.count("?")
+    return len(pattern) - wild, -wild, -stars
 
 
 def choose(policies: tuple[Policy, ...], model: str) -> Policy:
     """The policy whose pattern matches `model` most specifically; the built-in default where none does."""
     lowered = model.lower()
-    matching = [policy for policy in policies if fnmatchcase(lowered, policy.match.lower())]
+    # A bracket is a bracket: "claude[1m]" is a name.
+    matching = [policy for policy in policies if fnmatchcase(lowered, policy.match.lower().replace("[", "[[]"))]
     return max(matching, key=lambda policy: specificity(policy.match), default=Policy())

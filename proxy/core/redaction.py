@@ -11,10 +11,15 @@ from typing import Final
 
 REDACTED: Final = "***"
 _SHAPES: Final = re.compile(
-    r"(?i)\b(?:bearer|basic)\s+[\w.~+/=-]{6,}"
-    r"|\b(?:sk|pk|rk|gsk|xai|key|wg|ghp|gho|glpat|hf|r8|AKIA|AIza)[-_]?[A-Za-z0-9_*-]{8,}"
+    # After a scheme: a digit, padding, mixed case or sheer length, for "basic information" is no password.
+    r"\b(?i:bearer|basic)\s+(?=[\w.~+/-]*(?:[\d=]|[a-z][A-Z])|[\w.~+/-]{20})[\w.~+/=-]{6,}"
+    # With the prefix of a known issuer; masked ones too.
+    r"|\b(?:sk|pk|rk|gsk|xai|key|wg|gh[a-z]|github_pat|glpat|hf|r8|xox[a-z])[-_]"
+    r"(?=[\w*-]*(?:[\d*]|[A-Za-z]{16}))[\w*-]{8,}"
+    r"|\bAKIA[0-9A-Z]{12,}|\bAIza[\w-]{20,}"
     r"|\beyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"
-    r"|(?<=[\"'\s:=(])[A-Za-z0-9_-]*(?=[A-Za-z0-9_-]*\d)(?=[A-Za-z0-9_-]*[A-Za-z])[A-Za-z0-9_-]{32,}"
+    # Long and random: letters and digits with at least one unbroken run; names of models and UUIDs have none.
+    r"|(?<![\w-])(?=[\w-]*\d)(?=[\w-]*[A-Za-z])(?=[\w-]*[A-Za-z0-9]{16})[\w-]{32,}"
 )
 
 

@@ -89,6 +89,7 @@ class GroupCommit:
         self._queue: queue.SimpleQueue[list[Job] | None] = queue.SimpleQueue()
         self._waiting: list[Job] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._leaving = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._running = False
@@ -137,7 +138,10 @@ class GroupCommit:
             raise StoreUnavailable("The store is closed.")
         future: asyncio.Future[Any] = self._loop.create_future()
         self._waiting.append(Job(kind, what, future, then))
-        self._flush()
+        if not self._leaving:
+            # All that one turn of the loop queues leaves together: waking the thread costs more than a row.
+            self._leaving = True
+            self._loop.call_soon(self._flush)
         return future
 
     async def read(self, what: Callable[[sqlite3.Connection], T]) -> T:
@@ -150,6 +154,7 @@ class GroupCommit:
         return answer
 
     def _flush(self) -> None:
+        self._leaving = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -241,9 +241,7 @@ def remember(connection: Connection, sql: Statements, tenant: str, what: Remembe
         _add(connection, sql, tenant, what, "result", (stored.reference,), (what.conversation, text), now)
 
 
-def _add_reply(
-    connection: Connection, sql: Statements, tenant: str, what: Remember, digest: bytes, now: float
-) -> bool:
+def _add_reply(connection: Connection, sql: Statements, tenant: str, what: Remember, digest: bytes, now: float) -> bool:
     anchor = None if what.anchor is None else encode(what.anchor)
     if connection.execute(sql.add["reply"], (tenant, what.scope, digest, what.conversation, anchor, now)).rowcount > 0:
         return True

@@ -142,7 +142,14 @@ CASES = [
     Case("embeddings without input", 400, "missing_required_parameter", "input", {"model": "known"}, EMBED),
     Case("embeddings without model", 400, "missing_required_parameter", "model", {"input": "x"}, EMBED),
     Case("embeddings of an unknown model", 404, "model_not_found", "model", {"model": "no", "input": "x"}, EMBED),
-    Case("embeddings elsewhere", 400, "unknown_parameter", "api_base", {"model": "known", "input": "x", "api_base": "y"}, EMBED),
+    Case(
+        "embeddings elsewhere",
+        400,
+        "unknown_parameter",
+        "api_base",
+        {"model": "known", "input": "x", "api_base": "y"},
+        EMBED,
+    ),
 ]
 
 

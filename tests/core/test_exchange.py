@@ -1,0 +1,639 @@
+"""The order of a call, played as scripts: what is asked for, in which order, and what each answer leads to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.core import chain, overflow
+from proxy.core.conversation import Message
+from proxy.core.errors import ClientLeft, Overloaded, StoreUnavailable, TooLong, UpstreamError, WindowExceeded
+from proxy.core.exchange import RECOVERIES, exchange
+from proxy.core.notes import Compaction
+from proxy.core.policy import Mode, Policy
+from proxy.core.steps import (
+    Anchor,
+    Claim,
+    Count,
+    Limits,
+    Memory,
+    Prompt,
+    Recall,
+    Remember,
+    Reply,
+    Report,
+    Send,
+)
+from proxy.core.usage import Usage
+from tests.core.histories import lines, loop, model, system, user
+from tests.playbook import SCOPE, Played, a_call, a_reply, a_snap, changed, estimates, like, play, that, too_long
+
+WINDOW = 8000
+LONG = (system("Be brief."), *loop(30), user("And now?"))
+"""About twice the window."""
+NEAR = (*loop(17), user("And now?"))
+"""Near the trigger of the window."""
+SHORT = (system("Be brief."), *loop(2), user("And now?"))
+
+
+def size(messages: tuple[Message, ...]) -> int:
+    return 3 + sum(item.tokens for item in messages)
+
+
+def compacted(**more: Any) -> Any:
+    return like(Remember, compaction=that(lambda made: type(made) is Compaction), request=None, **more)
+
+
+def remembered(**more: Any) -> Any:
+    return like(Remember, compaction=None, request=that(lambda digest: type(digest) is bytes), **more)
+
+
+def whole(**more: Any) -> Any:
+    return like(Prompt, report=like(Report, compaction="none"), **more)
+
+
+def notes(done: str = "auto", **more: Any) -> Any:
+    return like(Prompt, untouched=False, report=like(Report, compaction=done), **more)
+
+
+def first_compaction(call_: Any = None, snap: Any = None) -> Played:
+    """A call that is over the trigger, played to its end."""
+    return play(
+        exchange(call_ or a_call(LONG), snap or a_snap(WINDOW)),
+        (like(Recall), Memory()),
+        (like(Claim), True),
+        (like(Count), estimates),
+        (compacted(), None),
+        (like(Send, purpose="chat", prompt=notes()), lambda step: a_reply(input=step.prompt.report.tokens)),
+        (remembered(), None),
+    )
+
+
+def memory_of(played: Played) -> Memory:
+    """What the store would know afterwards."""
+    *_, last = played[Remember]
+    made = tuple(step.compaction for step in played[Remember] if step.compaction is not None)
+    return Memory(conversation=last.conversation, compactions=made, anchor=last.anchor)
+
+
+# -- before the call ---------------------------------------------------------------------------------------------------
+
+
+def test_what_fits_is_sent_once_as_it_came() -> None:
+    asked = a_call(SHORT, label="chat-1")
+    played = play(
+        exchange(asked, a_snap(WINDOW)),
+        (like(Recall, scope=SCOPE, agent="m", label="chat-1", named=True), Memory()),
+        (
+            like(Send, purpose="chat", delay=0.0, prompt=whole(messages=SHORT, untouched=True, max_output=None)),
+            a_reply(input=size(SHORT)),
+        ),
+        (remembered(conversation="conv_new", label="chat-1"), None),
+    )
+    assert played.outcome.recoveries == 0
+    assert played.outcome.report.tokens == size(SHORT)
+    assert played.outcome.reply == a_reply(input=size(SHORT))
+    assert played[Send][0].prompt.messages is asked.messages
+
+
+def test_what_is_over_the_trigger_is_compacted_first_and_the_notes_are_stored_before_they_are_used() -> None:
+    played = first_compaction(a_call(LONG, label="chat-1"))
+    (claim,), (sent,) = played[Claim], played[Send]
+    stored, last = played[Remember]
+    made = stored.compaction
+    assert made is not None
+    assert (stored.root, stored.label, stored.conversation) == (claim.key, "chat-1", "conv_new")
+    assert sent.prompt.report.compaction_id == made.id
+    assert sent.prompt.report.tokens <= 0.85 * WINDOW
+    assert sent.prompt.report.tokens == pytest.approx(made.after, rel=0.05)
+    assert sent.prompt.messages[0] is LONG[0]
+    assert sent.prompt.messages[-1] is LONG[-1]
+    assert last.anchor is not None
+    assert last.anchor.compaction == made.id
+
+
+def test_near_the_trigger_the_decision_rests_on_an_exact_count() -> None:
+    trigger = 0.85 * WINDOW
+    assert abs(size(NEAR) - trigger) < 0.3 * size(NEAR)
+
+    def half(step: Count) -> tuple[int, ...]:
+        return tuple(item.tokens // 2 for item in step.messages)
+
+    def double(step: Count) -> tuple[int, ...]:
+        return tuple(item.tokens * 2 for item in step.messages)
+
+    small = play(
+        exchange(a_call(NEAR), a_snap(WINDOW)),
+        (like(Recall), Memory()),
+        (like(Count, messages=NEAR, encoding="o200k_base"), half),
+        (like(Send, prompt=whole()), a_reply()),
+        (remembered(), None),
+    )
+    assert small[Send][0].prompt.report.tokens < 0.7 * size(NEAR)
+    play(
+        exchange(a_call(NEAR), a_snap(WINDOW)),
+        (like(Recall), Memory()),
+        (like(Count), double),
+        (like(Claim), True),
+        (compacted(), None),  # not counted twice
+        (like(Send, prompt=notes()), a_reply()),
+        (remembered(), None),
+    )
+
+
+def test_where_the_last_report_is_known_nothing_is_counted() -> None:
+    before = play(
+        exchange(a_call(NEAR), a_snap(WINDOW)),
+        (like(Recall), Memory()),
+        (like(Count), lambda step: tuple(item.tokens // 2 for item in step.messages)),
+        (like(Send), a_reply(input=size(NEAR) // 2)),
+        (remembered(), None),
+    )
+    more = (*NEAR, model("Done."), user("Go on."))
+    after = play(
+        exchange(a_call(more), a_snap(WINDOW)),
+        (like(Recall), memory_of(before)),
+        (like(Send, prompt=whole()), a_reply()),
+        (remembered(), None),
+    )
+    report = after[Send][0].prompt.report
+    assert report.tokens == pytest.approx(size(NEAR) / 2 + (size(more) - size(NEAR)) / 2, abs=3)
+
+
+def test_known_notes_are_used_again_without_new_ones() -> None:
+    first = first_compaction()
+    *_, stored = (step.compaction for step in first[Remember] if step.compaction is not None)
+    more = (*LONG, model("Done."), user("Go on."))
+    played = play(
+        exchange(a_call(more), a_snap(WINDOW)),
+        (like(Recall), memory_of(first)),
+        (like(Send, prompt=notes()), a_reply()),
+        (remembered(conversation="conv_new"), None),
+    )
+    (sent,) = played[Send]
+    before = first[Send][0].prompt.messages
+    assert sent.prompt.report.compaction_id == stored.id
+    assert [item.digest for item in sent.prompt.messages[: len(before)]] == [item.digest for item in before]
+
+
+def test_the_same_request_again_takes_the_same_decision() -> None:
+    first = first_compaction()
+    for snap in (a_snap(WINDOW), a_snap(10 * WINDOW)):  # even where the window has grown meanwhile
+        again = play(
+            exchange(a_call(LONG), snap),
+            (like(Recall), memory_of(first)),
+            (like(Send, prompt=notes()), a_reply()),
+            (remembered(), None),
+        )
+        assert [item.digest for item in again[Send][0].prompt.messages] == [
+            item.digest for item in first[Send][0].prompt.messages
+        ]
+
+
+def test_the_same_request_is_compacted_again_where_the_window_has_shrunk() -> None:
+    played = play(
+        exchange(a_call(LONG), a_snap(WINDOW // 4)),
+        (like(Recall), memory_of(first_compaction())),
+        (like(Claim), True),
+        (compacted(), None),
+        (like(Send, prompt=notes()), a_reply()),
+        (remembered(), None),
+    )
+    assert played[Send][0].prompt.report.tokens <= 0.85 * WINDOW / 4
+
+
+def test_whoever_comes_second_looks_again_and_uses_the_firsts_notes() -> None:
+    first = first_compaction()
+    played = play(
+        exchange(a_call(LONG), a_snap(WINDOW)),
+        (like(Recall), Memory()),
+        (like(Claim, key=first[Claim][0].key), False),
+        (like(Recall), memory_of(first)),
+        (like(Send, prompt=notes()), a_reply()),
+        (remembered(), None),
+    )
+    assert played[Send][0].prompt.messages[1].digest == first[Send][0].prompt.messages[1].digest
+
+
+def test_whoever_comes_second_and_finds_nothing_does_the_work() -> None:
+    play(
+        exchange(a_call(LONG), a_snap(WINDOW)),
+        (like(Recall), Memory()),
+        (like(Claim), False),
+        (like(Recall), Memory()),
+        (like(Count), estimates),
+        (compacted(), None),
+        (like(Send, prompt=notes()), a_reply()),
+        (remembered(), None),
+    )
+
+
+def test_where_nothing_can_be_gained_the_call_goes_out_and_the_provider_decides() -> None:
+    huge = (system(lines(900)), user("Well?"))
+    played = play(
+        exchange(a_call(huge), a_snap(WINDOW)),
+        (like(Recall), Memory()),
+        (like(Count), estimates),
+        (like(Claim), True),
+        (like(Send, prompt=whole(messages=huge)), a_reply()),
+        (remembered(), None),
+    )
+    assert played.outcome.report.compaction == "none"
+
+
+def test_without_the_built_in_notes_nothing_is_compacted_before_a_call() -> None:
+    play(
+        exchange(a_call(LONG), a_snap(WINDOW, policy=Policy(summary_builtin=False))),
+        (like(Recall), Memory()),
+        (like(Claim), True),
+        (like(Count), estimates),
+        (like(Send, prompt=whole()), a_reply()),
+        (remembered(), None),
+    )
+
+
+def test_what_must_stay_may_take_the_reserve_and_the_output_is_lowered() -> None:
+    tall = (user("old " * 400), model("yes"), user(lines(540)))
+    played = play(
+        exchange(a_call(tall, max_output=4000), a_snap(WINDOW)),
+        (like(Recall), Memory()),
+        (like(Count), estimates),
+        (like(Claim), True),
+        (compacted(), None),
+        (like(Send), a_reply()),
+        (remembered(), None),
+    )
+    prompt = played[Send][0].prompt
+    assert prompt.max_output is not None
+    assert 16 <= prompt.max_output < 2000
+    assert prompt.report.output == prompt.max_output
+    assert prompt.report.tokens + prompt.max_output <= WINDOW
+
+
+def test_an_agents_own_order_to_summarise_reads_everything_that_fits() -> None:
+    order = (*NEAR[:-1], user("Please create a detailed summary of the conversation so far."))
+
+    def over(step: Count) -> tuple[int, ...]:
+        """Over the trigger, within the window."""
+        return tuple(round(item.tokens * 7300 / size(order)) - 4 for item in step.messages)
+
+    script = ((like(Recall), Memory()), (like(Count), over))
+    played = play(
+        exchange(a_call(order), a_snap(WINDOW)),
+        *script,
+        (like(Send, prompt=whole(messages=order)), a_reply()),
+        (remembered(), None),
+    )
+    assert played[Send][0].prompt.report.tokens > 0.85 * WINDOW
+    play(
+        exchange(a_call((*order[:-1], user("And now?"))), a_snap(WINDOW)),
+        *script,
+        (like(Claim), True),
+        (compacted(), None),
+        (like(Send, prompt=notes()), a_reply()),
+        (remembered(), None),
+    )
+
+
+def test_an_order_to_summarise_that_does_not_fit_is_served_from_notes() -> None:
+    play(
+        exchange(a_call((*LONG, model("x"), user("Summarize the conversation so far."))), a_snap(WINDOW)),
+        (like(Recall), memory_of(first_compaction())),
+        (like(Send, prompt=notes()), a_reply()),
+        (remembered(), None),
+    )
+
+
+# -- a refusal ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_overflow_with_numbers_is_learned_and_cured() -> None:
+    refused = too_long(kind="input", limit=4000, requested=12000, limit_of="total")
+    played = play(
+        exchange(a_call(LONG), a_snap(100_000)),
+        (like(Recall), Memory()),
+        (like(Send, purpose="chat", prompt=whole()), refused),
+        (like(Remember, learned=Limits(total=4000, source="learned"), request=None, compaction=None), None),
+        (like(Claim), True),
+        # Not counted: the provider has measured these very messages.
+        (compacted(), None),
+        (like(Send, purpose="recovery", prompt=notes("recovered")), lambda step: a_reply(input=3000)),
+        (remembered(), None),
+    )
+    first, second = played[Send]
+    assert second.prompt.report.tokens <= 0.85 * 4000
+    assert second.prompt.report.window == 4000
+    assert second.prompt.estimated < first.prompt.estimated
+    assert played.outcome.recoveries == 1
+    assert played.outcome.report.compaction == "recovered"
+
+
+def test_a_refusal_of_prompt_and_output_together_lowers_the_output_first() -> None:
+    refused = too_long(kind="input_plus_output", limit=4000, requested=5500, input=1500, output=4000)
+    played = play(
+        exchange(a_call(SHORT, max_output=4000), a_snap(WINDOW)),
+        (like(Recall), Memory()),
+        (like(Send), refused),
+        (like(Remember, learned=Limits(total=4000, source="learned")), None),
+        (like(Send, purpose="recovery", prompt=like(Prompt, messages=SHORT, max_output=4000 - 1500 - 8)), a_reply()),
+        (remembered(), None),
+    )
+    assert played.outcome.report.output == 2492
+    assert played.outcome.recoveries == 1
+
+
+def test_an_overflow_without_numbers_halves_the_trust_and_is_cured() -> None:
+    played = play(
+        exchange(a_call(LONG), a_snap(100_000)),
+        (like(Recall), Memory()),
+        (like(Send), too_long()),
+        (like(Claim), True),
+        (like(Count), estimates),
+        (compacted(), None),
+        (like(Send, purpose="recovery", prompt=notes("recovered")), a_reply()),
+        (remembered(learned=None), None),
+    )
+    assert played[Send][1].prompt.estimated < 0.8 * played[Send][0].prompt.estimated
+
+
+def test_known_notes_cure_an_overflow_without_new_ones() -> None:
+    """Another model's notes of this history, say: told whole here until it was refused."""
+    first = first_compaction()
+    known = changed(memory_of(first), anchor=None)
+    played = play(
+        exchange(a_call(LONG), a_snap(100_000)),
+        (like(Recall), known),
+        (like(Send, prompt=whole()), too_long(kind="input", limit=WINDOW, requested=size(LONG))),
+        (like(Remember, learned=Limits(total=WINDOW, source="learned")), None),
+        (like(Send, purpose="recovery", prompt=notes("recovered")), a_reply()),
+        (remembered(), None),
+    )
+    assert played.outcome.report.compaction_id == known.compactions[0].id
+
+
+def test_after_three_recoveries_each_smaller_the_client_gets_the_one_text() -> None:
+    refused = too_long(kind="input", limit=4000, requested=12000)
+    recovery = (like(Send, purpose="recovery", prompt=notes("recovered")), too_long(kind="input", limit=4000))
+    learn = (like(Remember, learned=Limits(total=4000, source="learned")), None)
+    again = (learn, (like(Claim), True), (compacted(), None))
+    seen = Played()
+    with pytest.raises(WindowExceeded) as caught:
+        play(
+            exchange(a_call(LONG), a_snap(100_000)),
+            (like(Recall), Memory()),
+            (like(Send, purpose="chat"), refused),
+            *again,
+            recovery,
+            *again,
+            recovery,
+            *again,
+            recovery,
+            into=seen,
+        )
+    sizes = [step.prompt.estimated for step in seen[Send]]
+    assert len(sizes) == 1 + RECOVERIES
+    assert sizes == sorted(set(sizes), reverse=True)
+    error = caught.value
+    assert (error.status, error.code, error.param) == (400, "context_length_exceeded", "messages")
+    assert error.message == overflow.final_text(4001, 4000)
+    assert isinstance(error.__cause__, TooLong)
+
+
+def test_what_cannot_be_made_smaller_is_not_sent_again() -> None:
+    huge = (system(lines(900)), user("Well?"))
+    with pytest.raises(WindowExceeded) as caught:
+        play(
+            exchange(a_call(huge), a_snap(100_000)),
+            (like(Recall), Memory()),
+            (like(Send), too_long(kind="input", limit=4000, requested=9900)),
+            (like(Remember, learned=Limits(total=4000, source="learned")), None),
+            (like(Claim), True),
+        )
+    assert caught.value.message == overflow.final_text(9900, 4000)
+
+
+def test_an_overflow_after_the_client_has_read_something_is_never_recovered() -> None:
+    with pytest.raises(WindowExceeded):
+        play(
+            exchange(a_call(LONG), a_snap(100_000)),
+            (like(Recall), Memory()),
+            (like(Send), too_long(said=True, kind="input", limit=4000, requested=12000)),
+        )
+
+
+def test_where_no_window_is_known_only_the_providers_refusal_tells() -> None:
+    played = play(
+        exchange(a_call(LONG), a_snap(None)),
+        (like(Recall), Memory()),
+        (like(Send, prompt=whole(untouched=True)), too_long(kind="input", limit=4000, requested=12000)),
+        (like(Remember, learned=Limits(total=4000, source="learned")), None),
+        (like(Claim), True),
+        (compacted(), None),
+        (like(Send, purpose="recovery"), a_reply()),
+        (remembered(), None),
+    )
+    assert played.outcome.report.window == 4000
+    after = (*LONG, model("Done."), user("Go on."))
+    again = play(  # still unknown, after a restart without the calibration: the notes stay in use
+        exchange(a_call(after), a_snap(None)),
+        (like(Recall), memory_of(played)),
+        (like(Send, prompt=notes()), a_reply()),
+        (remembered(), None),
+    )
+    assert again.outcome.report.compaction_id == played.outcome.report.compaction_id
+
+
+def test_without_built_in_notes_an_overflow_reaches_the_client() -> None:
+    with pytest.raises(WindowExceeded):
+        play(
+            exchange(a_call(LONG), a_snap(WINDOW * 10, policy=Policy(summary_builtin=False))),
+            (like(Recall), Memory()),
+            (like(Send), too_long(kind="input", limit=4000)),
+            (like(Remember, learned=Limits(total=4000, source="learned")), None),
+            (like(Claim), True),
+            (like(Count), estimates),
+        )
+
+
+# -- other failures ----------------------------------------------------------------------------------------------------
+
+
+def failing(again: bool, retry_after: float | None = None) -> UpstreamError:
+    error = Overloaded("busy", upstream_status=503, retry_after=retry_after)
+    error.again = again
+    return error
+
+
+@pytest.mark.parametrize(("retry_after", "delay"), [(None, 0.25), (3.0, 3.0), (0.0, 0.0)])
+def test_a_failure_is_repeated_once_where_the_driver_allows_it(retry_after: float | None, delay: float) -> None:
+    played = play(
+        exchange(a_call(SHORT), a_snap(WINDOW)),
+        (like(Recall), Memory()),
+        (like(Send, purpose="chat", delay=0.0), failing(True, retry_after)),
+        (like(Send, purpose="retry", delay=delay), a_reply()),
+        (remembered(), None),
+    )
+    assert played.outcome.recoveries == 0
+    assert played[Send][0].prompt is played[Send][1].prompt
+
+
+def test_a_failure_is_not_repeated_where_the_driver_does_not_allow_it() -> None:
+    with pytest.raises(Overloaded):
+        play(
+            exchange(a_call(SHORT), a_snap(WINDOW)),
+            (like(Recall), Memory()),
+            (like(Send), failing(False)),
+        )
+
+
+def test_a_failure_is_never_repeated_twice() -> None:
+    second = failing(True)
+    with pytest.raises(Overloaded) as caught:
+        play(
+            exchange(a_call(SHORT), a_snap(WINDOW)),
+            (like(Recall), Memory()),
+            (like(Send), failing(True)),
+            (like(Send, purpose="retry"), second),
+        )
+    assert caught.value is second
+
+
+def test_a_repeated_call_can_still_be_recovered() -> None:
+    played = play(
+        exchange(a_call(LONG), a_snap(100_000)),
+        (like(Recall), Memory()),
+        (like(Send, purpose="chat"), failing(True, 2.0)),
+        (like(Send, purpose="retry", delay=2.0), too_long(kind="input", limit=4000, requested=12000)),
+        (like(Remember), None),
+        (like(Claim), True),
+        (compacted(), None),
+        (like(Send, purpose="recovery", delay=0.0), a_reply()),
+        (remembered(), None),
+    )
+    assert played.outcome.recoveries == 1
+
+
+def test_when_the_client_leaves_nothing_more_is_asked_for() -> None:
+    for said in (True, False):
+        with pytest.raises(ClientLeft):
+            play(
+                exchange(a_call(SHORT), a_snap(WINDOW)),
+                (like(Recall), Memory()),
+                (like(Send), ClientLeft(said=said)),
+            )
+
+
+def test_a_store_that_fails_ends_the_call_where_it_was_asked() -> None:
+    down = StoreUnavailable("down")
+    whole_script = (
+        (like(Recall), Memory()),
+        (like(Claim), True),
+        (like(Count), estimates),
+        (compacted(), None),
+        (like(Send), a_reply()),
+        (remembered(), None),
+    )
+    for place in (0, 3, 5):
+        with pytest.raises(StoreUnavailable):
+            play(
+                exchange(a_call(LONG), a_snap(WINDOW)),
+                *whole_script[:place],
+                (whole_script[place][0], down),
+            )
+
+
+# -- modes -------------------------------------------------------------------------------------------------------------
+
+
+def test_off_means_that_nothing_is_looked_at() -> None:
+    played = play(
+        exchange(a_call(LONG, max_output=99), a_snap(WINDOW, mode=Mode.OFF)),
+        (
+            like(Send, purpose="chat", prompt=like(Prompt, messages=LONG, untouched=True, max_output=99)),
+            a_reply(input=5),
+        ),
+    )
+    assert played.outcome.report == Report(conversation="conv_new", tokens=0, window=None)
+
+
+def test_observe_sends_the_clients_own_messages_and_reports_what_would_have_been_done() -> None:
+    played = play(
+        exchange(a_call(LONG, max_output=99), a_snap(WINDOW, mode=Mode.OBSERVE)),
+        (like(Recall), Memory()),
+        (like(Claim), True),
+        (like(Count), estimates),
+        (compacted(), None),
+        (
+            like(Send, prompt=like(Prompt, messages=LONG, untouched=True, max_output=99)),
+            a_reply(input=size(LONG)),
+        ),
+        (remembered(sample=None, learned=None), None),
+    )
+    assert played.outcome.report.compaction == "auto"
+    assert played.outcome.report.tokens < 0.85 * WINDOW
+
+
+def test_observe_never_sends_twice() -> None:
+    with pytest.raises(WindowExceeded):
+        play(
+            exchange(a_call(SHORT), a_snap(WINDOW, mode=Mode.OBSERVE)),
+            (like(Recall), Memory()),
+            (like(Send), too_long(kind="input", limit=4000, requested=12000)),
+        )
+
+
+# -- what is remembered ------------------------------------------------------------------------------------------------
+
+
+def test_what_is_remembered_names_request_and_answer_and_weighs_the_prompt() -> None:
+    asked = a_call(SHORT)
+    reply = a_reply(input=700)
+    played = play(
+        exchange(asked, a_snap(WINDOW)),
+        (like(Recall), Memory(conversation="conv_known")),
+        (like(Send), reply),
+        (remembered(), None),
+    )
+    (stored,) = played[Remember]
+    assert reply.message is not None
+    request = chain.follow(chain.begin(SCOPE), SHORT)
+    answer = chain.follow(chain.begin(SCOPE), (*SHORT, reply.message))
+    assert (stored.request, stored.reply, stored.root) == (request.last, answer.last, request.after[0])
+    assert stored.conversation == "conv_known"
+    assert stored.anchor == Anchor(
+        upstream="main",
+        model="m",
+        shape=chain.shape(SHORT, b"", None),
+        reported=700,
+        estimated=size(SHORT),
+        compaction=None,
+        request=request.last,
+    )
+    assert stored.sample == (700, size(SHORT), 0)
+    assert stored.learned is None
+
+
+def test_an_answer_without_a_message_has_no_place_in_the_chain() -> None:
+    for reply in (Reply(message=None, finish="stop", usage=None), Reply(message=None, finish=None, usage=Usage())):
+        played = play(
+            exchange(a_call(SHORT), a_snap(WINDOW)),
+            (like(Recall), Memory()),
+            (like(Send), reply),
+            (remembered(reply=None, sample=None), None),
+        )
+        (stored,) = played[Remember]
+        assert stored.anchor is not None
+        assert stored.anchor.reported == size(SHORT)
+
+
+def test_a_prompt_that_the_provider_cut_is_learned_from_and_is_no_anchor() -> None:
+    played = play(
+        exchange(a_call(NEAR), a_snap(100_000)),
+        (like(Recall), Memory()),
+        (like(Send), a_reply(input=2048)),
+        (remembered(learned=Limits(total=2048, source="learned"), sample=None), None),
+    )
+    (stored,) = played[Remember]
+    assert stored.anchor is not None
+    assert stored.anchor.reported == size(NEAR)
