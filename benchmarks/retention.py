@@ -84,10 +84,10 @@ WHOLE: Final = 2
 
 
 def said(message: Message) -> str:
-    """All that a model reads of a message."""
+    """All that a model reads of a message; of arguments the values, as no escape is part of an identifier."""
     parts = [message.text]
     for call in message.calls:
-        parts += [call.name, call.arguments]
+        parts += [call.name, *(value for _, value in ledger.leaves(call.arguments))]
     return "\n".join(parts)
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from proxy.core import overflow
 from proxy.core.errors import ClientLeft, InvalidReply, Overflow, TooLong, UpstreamError, WeirgateError
-from proxy.core.events import Broke, Ended
+from proxy.core.events import Broke, Ended, Remark
 from proxy.core.measure import MESSAGE_OVERHEAD
 from proxy.core.policy import ModelCard
 from proxy.core.relay import Relay
@@ -67,8 +67,10 @@ class Attempt:
         self._client = client
         self._clock = clock
         self._began = clock()
+        self._asked = False
         self._response: Response | None = None
         self._relay = Relay(include_usage=call.include_usage)
+        self._reply: Reply | None = None
         self._leftover: AsyncIterator[bytes] | None = None
         self.row = row
         self.body = b""
@@ -85,6 +87,7 @@ class Attempt:
         self._began = self._clock()
         try:
             await opened()
+            self._asked = True
             self._response = response = await self._target.upstream.send(request)
             if response.status != 200:
                 raise self._refusal(response, await response.read())
@@ -99,7 +102,7 @@ class Attempt:
             self._close("failed", error="internal_error")
             raise
         else:
-            self._close("ok", reply=reply, http=200)
+            self._close("ok", http=200)
             return reply
         finally:
             if self._response is not None and self._leftover is None:
@@ -127,7 +130,11 @@ class Attempt:
             raise self._broken(Broke(status=200, body=body))
         if self._target.normalise:
             body = self._normaliser().reply(body)
-        reply = read_reply(body)
+        try:
+            self._reply = reply = read_reply(body)
+        except InvalidReply:
+            self._check_elsewhere(body)
+            raise
         self._check_finish(reply)
         self.body = body
         return reply
@@ -138,6 +145,7 @@ class Attempt:
             body = await response.read()
             if is_error(body):
                 raise self._broken(Broke(status=200, body=body))
+            self._check_elsewhere(body)
             raise InvalidReply("The upstream answered a streaming request with something else.")
         reader = SseReader(self._target.line_limit)
         frames = Frames(self._target.card.name)
@@ -182,6 +190,8 @@ class Attempt:
                 return True
             if type(heard) is Broke:
                 raise self._broken(heard)
+            if type(heard) is Remark and not event.raw.startswith(b":"):
+                self._check_elsewhere(event.data or event.raw)
             waiting.extend(frames.write(shown) for shown in self._relay.feed(heard))
         return False
 
@@ -221,6 +231,13 @@ class Attempt:
         if found is not None:
             raise TooLong(found, upstream_status=200)
 
+    def _check_elsewhere(self, told: bytes) -> None:
+        """An overflow also comes with status 200 in another API's shape (`response.failed`, `validationException`), or
+        in a line of a stream that is no data line (llama.cpp's `error: {...}`)."""
+        found = self._overflow(200, told)
+        if found is not None:
+            raise TooLong(found, said=self.said, upstream_status=200) from None
+
     def _broken(self, broke: Broke) -> WeirgateError:
         """An error that came with status 200: inside a stream, or as a body."""
         found = self._overflow(broke.status, broke.body)
@@ -241,14 +258,13 @@ class Attempt:
         report = self._prompt.report
         return overflow.recognise(status, body, projected=report.tokens or None, window=report.window)
 
-    def _close(
-        self, status: Status, *, error: str | None = None, reply: Reply | None = None, http: int | None = None
-    ) -> None:
+    def _close(self, status: Status, *, error: str | None = None, http: int | None = None) -> None:
         """Close the row. Where the provider reported no usage, our own measure stands in, and says so."""
-        reply = reply or self._relay.reply()
+        reply = self._reply or self._relay.reply()
         usage = reply.usage
         if usage is None:
-            worked = status in ("ok", "partial", "cancelled") and self._response is not None
+            # Whoever leaves before the head leaves a provider that may have read all of it, and bills for that.
+            worked = self._asked and status != "failed"
             written = reply.message.tokens - MESSAGE_OVERHEAD if reply.message is not None else 0
             usage = Usage(input=self._prompt.report.tokens if worked else 0, output=written, estimated=True)
         row = closed(self.row, status, usage, self._target.card.tariff, duration=self._clock() - self._began)

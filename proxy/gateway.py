@@ -366,18 +366,18 @@ class _Serving:
         if step.delay:
             await asyncio.sleep(step.delay)
         self.client.tell(step.prompt.report)
+        request = Request(
+            path="/chat/completions",
+            body=encode_prompt(self.call, step.prompt, target.card.name),
+            authorization=self.authorization,
+            request_id=self.request_id,
+        )
         row = self.row(step)
         lost = gateway.open_row(row)
         if lost is not None:
             self.do_without(lost)
         attempt = Attempt(
             call=self.call, prompt=step.prompt, target=target, row=row, client=self.client, clock=gateway.clock
-        )
-        request = Request(
-            path="/chat/completions",
-            body=encode_prompt(self.call, step.prompt, target.card.name),
-            authorization=self.authorization,
-            request_id=self.request_id,
         )
         try:
             reply = await attempt.run(request, self.opened)

@@ -6,6 +6,7 @@ client's; where it is ours or the provider's they help nobody and may hold a key
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import msgspec
@@ -24,6 +25,7 @@ from proxy.core.errors import (
 )
 from proxy.core.redaction import redacted
 
+_SECONDS: Final = re.compile("[0-9]{1,6}")
 _SAFE_CODES: Final = frozenset(
     "invalid_request_error invalid_value unsupported_parameter unsupported_value missing_required_parameter "
     "invalid_type model_not_found content_filter string_above_max_length invalid_image_url rate_limit_exceeded".split()
@@ -33,7 +35,7 @@ _SAFE_CODES: Final = frozenset(
 def refusal(status: int, body: bytes, *, own_key: bool, retry_after: str | None = None) -> WeirgateError:
     """Our error for a provider's answer other than 200 that is no overflow. `own_key`: the key was the gateway's."""
     told = provider_words(body)
-    wait = float(retry_after) if retry_after is not None and retry_after.isdigit() else None
+    wait = float(retry_after) if retry_after is not None and _SECONDS.fullmatch(retry_after) else None
     if status in (401, 403):
         if own_key:
             return KeyRefused("The upstream refused the gateway's key.", upstream_status=status)

@@ -72,8 +72,8 @@ class Limits(Section):
     """Largest n of a request."""
     streams: Count = 500
     """Requests served at once by this process; more are answered with 429."""
-    streams_per_key: Count = 50
-    """Requests served at once for one key."""
+    streams_per_key: Count | None = None
+    """Requests served at once for one key; null: 50, or as many as streams where there are no keys."""
 
 
 class Server(Section):
@@ -87,8 +87,10 @@ class Server(Section):
     """Seconds an answer may be held back so that early upstream errors keep their true status."""
     ping: Positive = 15.0
     """Seconds between the comments that keep a silent stream open."""
+    drain_delay: Seconds = 0.0
+    """Seconds after SIGTERM that new requests are still served while /readyz says 503, for a load balancer to notice."""
     drain: Seconds = 300.0
-    """Seconds that running requests may take to finish after SIGTERM."""
+    """Seconds that running requests may take to finish after that."""
     limits: Limits = Limits()
 
 

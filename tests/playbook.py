@@ -108,7 +108,8 @@ def play(flow: Flow[Any], *lines: Line, into: Played | None = None) -> Played:
         except Exception as error:
             raise AssertionError(f"the flow raised before line {number}: {expected!r}") from error
         played.steps.append(step)
-        assert step == expected, f"line {number} should be {expected!r}, is {step!r}"
+        if step != expected:
+            raise AssertionError(f"line {number} should be {expected!r}, is {_short(step)}")
         given = answer(step) if callable(answer) else answer
         if isinstance(given, BaseException):
             advance = lambda given=given: flow.throw(given)  # noqa: E731
@@ -119,7 +120,13 @@ def play(flow: Flow[Any], *lines: Line, into: Played | None = None) -> Played:
     except StopIteration as end:
         played.result = end.value
         return played
-    raise AssertionError(f"the flow goes on behind the last line: {step!r}")
+    raise AssertionError(f"the flow goes on behind the last line: {_short(step)}")
+
+
+def _short(step: object) -> str:
+    """Whole histories say nothing."""
+    shown = repr(step)
+    return shown if len(shown) < 600 else f"{shown[:250]} ... {shown[-350:]}"
 
 
 # -- what calls and answers are made of --------------------------------------------------------------------------------

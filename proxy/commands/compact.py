@@ -103,6 +103,8 @@ def _conversation(data: bytes, line: int | None) -> dict[str, msgspec.Raw]:
     if whole is not None:
         return whole
     lines = [each for each in data.split(b"\n") if each.strip()]
+    if not lines:
+        raise NotDone("the file is empty", WRONG)
     chosen = line or 1
     if chosen > len(lines):
         raise NotDone(f"there is no line {chosen}: the file has {len(lines)}", WRONG)

@@ -50,7 +50,7 @@ def run(config: Path | None, environ: Mapping[str, str], overrides: Mapping[str,
     try:
         return serve(
             application,
-            Listen(host=server.host, port=server.port, drain=server.drain),
+            Listen(host=server.host, port=server.port, drain_delay=server.drain_delay, drain=server.drain),
             _limits(settings),
             drain,
             on_reload=application.reload,

@@ -12,6 +12,7 @@ from typing import Final, Literal
 import msgspec
 
 from proxy.core import chain, compaction, groups, measure, overflow
+from proxy.core.conversation import Message, Text, ToolResult
 from proxy.core.errors import Overflow
 from proxy.core.notes import Compaction
 from proxy.core.policy import Mode
@@ -262,6 +263,18 @@ class Branch:
             self.limits = merged(self.limits, guessed)
         return learned
 
+    def roomy(self, prompt: Prompt) -> Prompt:
+        """`prompt` with the output lowered to what it leaves of a known window, once its size is known from a report:
+        clients ask for the same limit with every call, and each call would be refused first."""
+        anchor, total = self.anchor, self.limits.total
+        if prompt.max_output is None or total is None or anchor is None or anchor.shape != prompt.shape:
+            return prompt
+        left = total - max(16, total // 50) - prompt.report.tokens
+        if not measure.LEAST_OUTPUT <= left < prompt.max_output:
+            return prompt
+        report = msgspec.structs.replace(prompt.report, output=left)
+        return msgspec.structs.replace(prompt, max_output=left, report=report)
+
     def lowered(self, prompt: Prompt, refused: Overflow) -> Prompt | None:
         """The same prompt with a smaller output limit, where prompt and output only together exceed the window.
 
@@ -281,13 +294,21 @@ class Branch:
         report = msgspec.structs.replace(prompt.report, output=wanted, window=limit)
         return msgspec.structs.replace(prompt, max_output=wanted, report=report)
 
+    def _reported_before(self, prompt: Prompt) -> int | None:
+        """What the provider reported for a beginning of `prompt`; None also where images are in it, which each
+        provider counts in its own way."""
+        anchor = self.anchor
+        if anchor is None or anchor.shape != prompt.shape:
+            return None
+        return None if any(_media(item) for item in prompt.messages) else anchor.reported
+
     def remember(self, prompt: Prompt, reply: Reply) -> Flow[None]:
         """Store the reply's place in the chain, what the prompt weighed, and what that teaches."""
         reported = reply.usage.input if reply.usage is not None else 0
         told_otherwise = self.snap.mode is Mode.OBSERVE and prompt.report.compaction_id is not None
         cut = None
         if reported and not told_otherwise:
-            cut = overflow.truncated(reported, prompt.report.tokens, self._window)
+            cut = overflow.truncated(reported, prompt.report.tokens, self._window, self._reported_before(prompt))
         trusted = bool(reported) and cut is None and not told_otherwise
         answer = None
         if reply.message is not None:
@@ -314,10 +335,10 @@ class Branch:
         )
 
 
+def _media(item: Message) -> bool:
+    return any(isinstance(block, Text | ToolResult) and block.media for block in item.blocks)
+
+
 def merged(known: Limits, stated: Limits) -> Limits:
-    """`known` with what was stated; a stated limit replaces the one of its kind, and bounds a larger total."""
-    total = stated.total or known.total
-    bound = stated.input or known.input
-    if stated.total is None and known.total is None and stated.input is not None:
-        total = None
-    return Limits(total=total, input=bound, source=stated.source)
+    """`known` with what was stated; a stated limit replaces the one of its kind."""
+    return Limits(total=stated.total or known.total, input=stated.input or known.input, source=stated.source)

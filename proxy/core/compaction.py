@@ -14,20 +14,23 @@ from typing import Final
 import msgspec
 
 from proxy.core.chain import Chain, message
-from proxy.core.conversation import SYSTEM, Block, Message, Text, ToolResult
+from proxy.core.conversation import SYSTEM, Message, Text
 from proxy.core.ledger import Ledger, named
 from proxy.core.measure import MESSAGE_OVERHEAD, Room, estimate
 from proxy.core.notes import Compaction, Notes
 from proxy.core.pins import Request, pinned
 from proxy.core.policy import Policy
-from proxy.core.render import clipped, notes_text
-from proxy.core.tail import History, Tail, choose
+from proxy.core.render import notes_text
+from proxy.core.tail import History, Tail, choose, clip
 
 _FRAME: Final = 110
 """Estimated tokens of the notes' own sentences."""
-_PINS: Final = 0.5
+_PINS: Final = 0.33
 """Most of the notes that pins may take: where room is short, identifiers are worth more than long requests."""
-_UNNAMED: Final = "cmp_" + "0a1b2c3d4e" * 2 + "5f6a7b"
+_LOOKED_THROUGH: Final = 2_000_000
+"""Estimated tokens, from the newest back, that the ledger is made of: under a second of work, whatever comes."""
+_UNNAMED: Final = "cmp_" + "a" * 26
+_LETTERS: Final = str.maketrans("0123456789", "ghijklmnop")
 
 
 def assemble(messages: tuple[Message, ...], chain: Chain, compaction: Compaction) -> tuple[Message, ...]:
@@ -36,10 +39,10 @@ def assemble(messages: tuple[Message, ...], chain: Chain, compaction: Compaction
     cut = chain.behind(compaction.covers) or _lead(messages)
     limits = dict(compaction.clips)
     told = list(_standing(messages[:cut], compaction.standing))
-    if compaction.covers or compaction.notes.ledger:
+    if _speaks(compaction):
         told.append(message("user", (Text(text=notes_text(compaction)),)))
     kept = [*(_open(messages, cut) if compaction.notes.part else ()), *range(cut, len(messages))]
-    told.extend(_clip(messages[index], limits.get(chain.counted[index])) for index in kept)
+    told.extend(clip(messages[index], limits.get(chain.counted[index])) for index in kept)
     return tuple(told)
 
 
@@ -65,7 +68,8 @@ def plan(history: History, room: Room, policy: Policy, before: int, share: float
     matter = _Matter(history, tail)
     for squeeze in (1.0, 0.5, 0.2, 0.0):
         made = _write(matter, policy, _budget(history, tail, room, spare, squeeze))
-        after = history.fixed + tail.tokens + history.scaled(MESSAGE_OVERHEAD + estimate(notes_text(made)))
+        notes = MESSAGE_OVERHEAD + estimate(notes_text(made)) if _speaks(made) else 0
+        after = history.fixed + tail.tokens + history.scaled(notes)
         if after <= max(room.fit if tail.tokens + history.fixed <= room.fit else room.most, goal):
             break
     else:
@@ -81,6 +85,11 @@ def _tail(history: History, room: Room, policy: Policy, spare: int) -> Tail | No
     fit, most = room.fit - history.fixed, room.most - history.fixed
     frame = history.scaled(MESSAGE_OVERHEAD + _FRAME)
     return choose(history, policy, spare, fit - frame, most - frame) or choose(history, policy, spare, fit, most)
+
+
+def _speaks(compaction: Compaction) -> bool:
+    """Whether the notes are told: where nothing is covered and nothing listed, the clips say all there is to say."""
+    return compaction.covers > 0 or bool(compaction.notes.ledger)
 
 
 def _goal(history: History, room: Room) -> int:
@@ -112,9 +121,10 @@ class _Matter:
         self.tail = tail
         self.turns = tuple(turn for turn in history.turns if turn.last < tail.start)
         self.requests = tuple(
-            Request(turn=number, text=text, messages=len(opening))
+            Request(turn=number, text=text)
             for number, opening in enumerate(history.openings[: len(self.turns)], 1)
-            if (text := "\n\n".join(filter(None, map(_words, (history.messages[i] for i in opening)))))
+            for index in opening
+            if (text := _words(history.messages[index]))
         )
         self.ledger = _ledger(history, tail)
         self.told = named(_tail_texts(history, tail))
@@ -165,13 +175,24 @@ def _ledger(history: History, tail: Tail) -> Ledger:
     turn = 0
     starts = {item.first for item in history.turns}
     clips = {counted for counted, _ in tail.clips}
+    oldest = _oldest(history.messages)
     for index, item in enumerate(history.messages):
         turn += index in starts
-        if item.role in SYSTEM:
+        if item.role in SYSTEM or index < oldest:
             continue
         if index < tail.start or history.chain.counted[index] in clips:
             ledger.add(item, max(turn, 1))
     return ledger
+
+
+def _oldest(messages: tuple[Message, ...]) -> int:
+    """Index of the oldest message that is looked through: beyond so much text nothing old is worth the time."""
+    left = _LOOKED_THROUGH
+    for index in range(len(messages) - 1, -1, -1):
+        left -= messages[index].tokens
+        if left < 0:
+            return index + 1
+    return 0
 
 
 def _tail_texts(history: History, tail: Tail) -> list[str]:
@@ -179,7 +200,7 @@ def _tail_texts(history: History, tail: Tail) -> list[str]:
     limits = dict(tail.clips)
     texts: list[str] = []
     for index in (*history.parted(tail.start), *range(tail.start, len(history.messages))):
-        item = _clip(history.messages[index], limits.get(history.chain.counted[index]))
+        item = clip(history.messages[index], limits.get(history.chain.counted[index]))
         texts.append(item.text)
         texts.extend(call.arguments for call in item.calls)
     return texts
@@ -214,20 +235,6 @@ def _open(messages: tuple[Message, ...], cut: int) -> tuple[int, ...]:
     return tuple(reversed(found))
 
 
-def _clip(item: Message, characters: int | None) -> Message:
-    """`item` with each result or user text cut to `characters`; calls and arguments are never touched."""
-    if characters is None:
-        return item
-    blocks: list[Block] = []
-    for block in item.blocks:
-        if type(block) is ToolResult:
-            block = ToolResult(call_id=block.call_id, text=clipped(block.text, characters), media=block.media)
-        elif type(block) is Text:
-            block = Text(text=clipped(block.text, characters), media=block.media)
-        blocks.append(block)
-    return message(item.role, tuple(blocks), name=item.name)
-
-
 def _identity(made: Compaction) -> str:
-    """Of the same length and make as `_UNNAMED`, so that naming a compaction does not change its size."""
-    return "cmp_" + blake2b(msgspec.json.encode(made), digest_size=13).hexdigest()
+    """Small letters only, as `_UNNAMED` is, so that naming a compaction does not change its size."""
+    return "cmp_" + blake2b(msgspec.json.encode(made), digest_size=13).hexdigest().translate(_LETTERS)

@@ -38,7 +38,7 @@ def exchange(call: Call, snap: Snapshot) -> Flow[Outcome]:
         return Outcome(report=prompt.report, reply=reply)
     branch = Branch(call, snap)
     yield from branch.recall()
-    prompt = yield from _fitted(branch)
+    prompt = branch.roomy((yield from _fitted(branch)))
     if snap.mode is Mode.OBSERVE:
         prompt = branch.observed(prompt)
     prompt, reply, recoveries = yield from _answered(branch, prompt)
@@ -83,9 +83,7 @@ def _fitted(branch: Branch) -> Flow[Prompt]:
 def _bounded(prompt: Prompt, room: measure.Room) -> Prompt:
     """`prompt` with the output lowered to what it leaves of the window, where what must stay takes the reserve."""
     left = room.most + measure.LEAST_OUTPUT - prompt.report.tokens
-    if prompt.max_output is None or prompt.report.tokens <= room.fit or not left >= measure.LEAST_OUTPUT:
-        return prompt
-    if left >= prompt.max_output:
+    if prompt.max_output is None or prompt.report.tokens <= room.fit or left < measure.LEAST_OUTPUT:
         return prompt
     report = msgspec.structs.replace(prompt.report, output=left)
     return msgspec.structs.replace(prompt, max_output=left, report=report)
@@ -130,8 +128,7 @@ def _cured(branch: Branch, prompt: Prompt, refused: Overflow, tried: int) -> Flo
     if lowered is not None:
         return lowered
     room = branch.room
-    if room is None:
-        return None
+    assert room is not None  # a refusal always tells of a window, if only that it is smaller than what was sent
     known = branch.compacted_before(min(room.trigger, prompt.report.tokens - 1)) if tried == 0 else None
     if known is not None and known.estimated < prompt.estimated:
         return msgspec.structs.replace(known, report=msgspec.structs.replace(known.report, compaction="recovered"))

@@ -11,7 +11,7 @@ from typing import Final
 
 LONGEST: Final = 240
 """Characters; a longer match is prose, data or a blob, not an identifier."""
-_SCAN: Final = 48_000
+_SCAN: Final = 200_000
 """Characters of one text that are looked at, half from each end."""
 
 # Two linear steps: runs of characters that identifiers are made of, then an anchored look at each short run.

@@ -19,6 +19,7 @@ from proxy.core.conversation import Block, Message, Text, ToolCall, ToolResult
 from proxy.core.identifiers import LONGEST, ends, identifiers, subpaths
 from proxy.core.measure import estimate
 from proxy.core.notes import Entry
+from proxy.core.render import ledger_text
 
 _COMMAND_KEYS: Final = ("command", "cmd", "script")
 _ERROR: Final = re.compile(
@@ -44,6 +45,9 @@ _WORTH: Final[Mapping[str, float]] = MappingProxyType(
 _SHORT_NUMBER: Final = 0.5
 _SEPARATOR: Final = 2
 """Estimated tokens between entries, with an entry's share in the head of its line."""
+_PASSES: Final = 4
+_FULL: Final = 0.97
+"""How often a listing is written anew to use its budget, and when it is used well enough."""
 _OWN_PART: Final = 16
 """Commands, and errors, may take this part of the budget before all others compete."""
 
@@ -160,22 +164,36 @@ class Ledger:
         return self._sources.get(block.call_id, "") if type(block) is ToolResult else ""
 
     def best(self, budget: int, present: frozenset[str]) -> tuple[tuple[Entry, ...], int]:
-        """The entries that fit `budget` tokens, in the order they were last seen, and how many were left out.
+        """The entries that take at most `budget` estimated tokens as they will be written, in the order they were last
+        seen, and how many were left out.
 
         What is `present` word for word elsewhere in the prompt, or in a longer path that is listed, is not listed
         again. Commands and errors are dear and have a small part of the budget of their own.
         """
         prices = {text: estimate(text) + _SEPARATOR for text in self._seen if text not in present}
+        ranked = sorted(prices, key=lambda text: (-self._score(text, prices[text]), text))
+        best: tuple[tuple[Entry, ...], int] = ((), len(prices))
+        asked = float(budget)
+        for _ in range(_PASSES):
+            entries, unlisted = self._listed(ranked, prices, int(asked))
+            written = estimate(ledger_text(entries, unlisted))
+            if written <= budget and unlisted <= best[1]:
+                best = entries, unlisted
+            if not entries or (written <= budget and (not unlisted or written > _FULL * budget)):
+                break
+            asked *= budget / written * (1.0 if written <= budget else _FULL)
+        return best
+
+    def _listed(self, ranked: list[str], prices: dict[str, int], budget: int) -> tuple[tuple[Entry, ...], int]:
         kept: dict[str, None] = {}
         spent = 0
         for kind in ("command", "error"):
             spent += self._fill(kept, self._newest(prices, kind), prices, budget // _OWN_PART)
-        ranked = sorted(prices, key=lambda text: (-self._score(text, prices[text]), text))
         self._fill(kept, ranked, prices, budget - spent)
         inside = frozenset(short for text in kept for short in subpaths(text))
         listed = sorted((text for text in kept if text not in inside), key=self._place)
-        entries = tuple(self._entry(text) for text in listed)
-        return entries, sum(1 for text in prices if text not in kept and text not in inside)
+        unlisted = sum(1 for text in prices if text not in kept and text not in inside)
+        return tuple(self._entry(text) for text in listed), unlisted
 
     def _newest(self, prices: dict[str, int], kind: str) -> list[str]:
         found = [text for text in prices if self._seen[text].kind == kind]

@@ -36,6 +36,8 @@ _FULL = 0.99
 _TINY = 1000
 _CUT = 0.6
 _STEP = 512
+_SAME = 4
+_GROWN = 64
 _WORD = re.compile(r"[a-z_][a-z_0-9]*|[^\x00-\x7f]+")
 
 
@@ -111,24 +113,30 @@ def recognise_finish(finish: str | None, usage: Usage | None, window: int | None
     return Overflow(kind="input", requested=total, exact=False, input=reported.input, output=reported.output)
 
 
-def truncated(usage_input: int, estimate: int, window: int | None) -> int | None:
+def truncated(usage_input: int, estimate: int, window: int | None, before: int | None = None) -> int | None:
     """The limit at which a provider silently cut the prompt, or None where nothing speaks for a cut.
 
-    `usage_input` is what it reports to have read, cached tokens included; `estimate` our calibrated size of what was
-    sent; both tokens. Ollama cuts the front and answers 200: the report stands at its window or just above half of it,
-    or far below the estimate. An unknown window is taken from the report, never above twice of it.
+    `usage_input` is what it reports to have read, cached tokens included; `estimate` our size of what was sent;
+    `before` what it reported for a beginning of this very prompt (None: `estimate` was never held against a report,
+    and may be far off for tools and images); all tokens. Ollama cuts the front and answers 200: the report stands at
+    its window or just above half of it. Otherwise only a report that is far below a calibrated estimate, or does not
+    grow with the prompt, shows a cut. An unknown window is taken from the report, never above twice of it.
     """
+    if before is not None and _TINY <= before <= estimate - _GROWN and abs(usage_input - before) <= _SAME:
+        return before
     if usage_input < _STEP // 2 or estimate - usage_input < _STEP:
         return None
-    if window and estimate > window and (abs(usage_input - window) <= 4 or abs(usage_input - window // 2) <= 4):
+    if window and estimate > window and min(abs(usage_input - window), abs(usage_input - window // 2)) <= _SAME:
         return window
+    if before is not None and max(usage_input, _TINY) <= before <= estimate - _STEP:
+        return before
     if usage_input >= _CUT * estimate:
         return None
     above = usage_input % _STEP
     doubled = 2 * (usage_input - above)
-    if 1 <= above <= 4 and (not window or doubled < window) and doubled < estimate:
+    if 1 <= above <= _SAME and (not window or doubled < window) and doubled < estimate:
         return doubled
-    return usage_input
+    return None if before is None or usage_input < _TINY else usage_input
 
 
 def learnable(overflow: Overflow, *, window: int | None = None) -> Limits | None:

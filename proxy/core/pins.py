@@ -20,39 +20,37 @@ _MARK: Final = 5
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user said to open turn `turn`, in so many `messages`."""
+    """One message of the user, of those that open turn `turn`."""
 
     turn: int
     text: str
-    messages: int
 
 
 def pinned(requests: tuple[Request, ...], budget: int) -> tuple[tuple[Pin, ...], int, int]:
     """Earlier requests within `budget` estimated tokens: the newest and the first whole, then all as head and tail,
-    then the rest whole again while they fit, newest first. Returns them in order, how many user messages fell out, and
-    what the pins cost."""
-    newest = tuple(reversed(requests))
-    price = {request.turn: estimate(request.text) + _MARK for request in requests}
+    then the rest whole again while they fit, newest first. Returns them in order, how many fell out, and what the
+    pins cost."""
+    newest = range(len(requests) - 1, -1, -1)
+    price = [estimate(request.text) + _MARK for request in requests]
     chosen: dict[int, Pin] = {}
     left = budget
-    for request in (*newest[:1], *requests[:1]):
-        if request.turn not in chosen and price[request.turn] <= min(left, budget // 2):
-            chosen[request.turn] = Pin(turn=request.turn, text=request.text)
-            left -= price[request.turn]
-    for request in newest:
+    for place in (*newest[:1], *newest[-1:]):
+        if place not in chosen and price[place] <= min(left, budget // 2):
+            chosen[place] = Pin(turn=requests[place].turn, text=requests[place].text)
+            left -= price[place]
+    for place in newest:
+        request = requests[place]
         short = clipped(request.text, _SHORT)
         cost = estimate(short) + _MARK
-        if request.turn not in chosen and cost <= left:
-            chosen[request.turn] = Pin(turn=request.turn, text=short, cut=short != request.text)
+        if place not in chosen and cost <= left:
+            chosen[place] = Pin(turn=request.turn, text=short, cut=short != request.text)
             left -= cost
-    for request in newest:
-        pin = chosen.get(request.turn)
+    for place in newest:
+        pin = chosen.get(place)
         if pin is not None and pin.cut:
-            grown, more = _grown(request, pin, price[request.turn], left)
-            chosen[request.turn] = grown
+            chosen[place], more = _grown(requests[place], pin, price[place], left)
             left -= more
-    dropped = sum(request.messages for request in requests if request.turn not in chosen)
-    return tuple(chosen[request.turn] for request in requests if request.turn in chosen), dropped, budget - left
+    return tuple(chosen[place] for place in sorted(chosen)), len(requests) - len(chosen), budget - left
 
 
 def _grown(request: Request, pin: Pin, whole: int, left: int) -> tuple[Pin, int]:

@@ -40,7 +40,7 @@ def notes_text(compaction: Compaction) -> str:
 def covered(notes: Notes) -> str:
     """Which turns notes stand for, in words."""
     if not notes.turns:
-        return f"the first part of turn {notes.turns + 1}" if notes.part else "the beginning"
+        return f"the first part of turn {notes.turns + 1}" if notes.part else "what was left out"
     whole = "turn 1" if notes.turns == 1 else f"turns 1-{notes.turns}"
     return f"{whole} and the first part of turn {notes.turns + 1}" if notes.part else whole
 
@@ -86,8 +86,8 @@ def clipped(text: str, characters: int) -> str:
 def _pins(notes: Notes) -> str:
     lines = []
     if notes.dropped:
-        many = f"{notes.dropped} earlier requests" if notes.dropped > 1 else "1 earlier request"
-        lines.append(f"(and {many} that no longer fit)")
+        many = f"{notes.dropped} earlier requests that no longer fit"
+        lines.append(f"(and {many if notes.dropped > 1 else '1 earlier request that no longer fits'})")
     for pin in notes.pins:
         head = f"[turn {pin.turn}, cut]" if pin.cut else f"[turn {pin.turn}]"
         lines.append(f"{head} {plain(pin.text)}")

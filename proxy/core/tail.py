@@ -13,11 +13,12 @@ from typing import Final
 
 import msgspec
 
-from proxy.core.chain import Chain
-from proxy.core.conversation import SYSTEM, Group, Message, Turn
+from proxy.core.chain import Chain, message
+from proxy.core.conversation import SYSTEM, Block, Group, Message, Text, ToolResult, Turn
 from proxy.core.groups import groups, opening, turns
 from proxy.core.ledger import Scan, sightings
 from proxy.core.policy import Policy
+from proxy.core.render import clipped
 
 _LEAST_NOTES: Final = 150
 """Estimated tokens of notes that only count what they stand for."""
@@ -161,7 +162,9 @@ class _Shape:
     def make_fit(self, spare: int, fit: int, most: int) -> bool:
         """Clip the newest group's results, then the open request, until what must stay fits."""
         messages = self.history.messages
-        notes = max(self.history.scaled(_LEAST_NOTES), spare // _NOTES_PART) if self.start > self.history.lead else 0
+        notes = max(self.history.scaled(_LEAST_NOTES), spare // _NOTES_PART)
+        if self.start == self.history.lead and self.tokens(self.start) <= fit:
+            notes = 0
         over = self.tokens(self.start) + notes - fit
         if over > 0:
             self._cut([index for index in range(self.start, len(messages)) if messages[index].results], over)
@@ -179,23 +182,29 @@ class _Shape:
                 continue
             first = self._behind(group.first)
             over = self.tokens(first) - allowed
+            missing = messages - (len(history.messages) - self.start)
             if over > 0:
-                if len(history.messages) - self.start >= messages:
+                # A long group leaves the others that are still missing their share.
+                left = allowed - self.tokens(self.start)
+                others = left * max(0, missing - (self.start - first)) // max(1, missing)
+                if missing <= 0 or not (self._squeeze(group, over + others) or self._squeeze(group, over)):
                     return
-                inside = range(group.first, group.last + 1)
-                results = [index for index in inside if history.messages[index].results]
-                words = [index for index in inside if not history.messages[index].calls]
-                if not (self._can(results, over) or self._can(words, over)):
-                    return
-                self._cut(results if self._can(results, over) else words, over)
             self.start = first
+
+    def _squeeze(self, group: Group, over: int) -> bool:
+        """Clip the results of `group`, or its words where it has none, if that saves `over`."""
+        inside = range(group.first, group.last + 1)
+        results = [index for index in inside if self.history.messages[index].results]
+        words = [index for index in inside if not self.history.messages[index].calls]
+        for indices in (results, words):
+            if self._saving(self._lengths(indices), _LEAST_CLIP) >= over:
+                self._cut(indices, over)
+                return True
+        return False
 
     def _lengths(self, indices: list[int]) -> dict[int, int]:
         lengths = {index: len(self.history.messages[index].text) for index in indices if index not in self.limits}
         return {index: length for index, length in lengths.items() if length > _LEAST_CLIP}
-
-    def _can(self, indices: list[int], over: int) -> bool:
-        return self._saving(self._lengths(indices), _LEAST_CLIP) >= over
 
     def _cut(self, indices: list[int], over: int) -> None:
         """Clip the longest of `indices` evenly until `over` tokens are saved, or to the least that says anything."""
@@ -209,15 +218,33 @@ class _Shape:
                 low = middle
             else:
                 high = middle - 1
-        for index, length in lengths.items():
-            if length > low:
-                self.limits[index] = low
-                self._saved[index] = self._saving({index: length}, low)
+        # Heads and tails may be denser than the middle that goes: the guess is corrected by what it really saves.
+        while True:
+            saved = {index: self._saved_by(index, low) for index, length in lengths.items() if length > low}
+            if sum(saved.values()) >= over or low == _LEAST_CLIP:
+                break
+            low = max(_LEAST_CLIP, low * 9 // 10)
+        self.limits.update(dict.fromkeys(saved, low))
+        self._saved.update(saved)
 
     def _saving(self, lengths: dict[int, int], limit: int) -> int:
-        saved = 0
-        for index, length in lengths.items():
-            if length > limit:
-                # Rounded for each, as `_cut` books it: rounded once, the sum could promise a token more than it gives.
-                saved += max(0, int(self.history.sizes[index] * (1 - limit / length) - 24))
-        return saved
+        sizes = self.history.sizes
+        return int(sum(sizes[index] * (1 - limit / length) for index, length in lengths.items() if length > limit))
+
+    def _saved_by(self, index: int, limit: int) -> int:
+        item = self.history.messages[index]
+        return int(self.history.sizes[index] * (1 - clip(item, limit).tokens / item.tokens))
+
+
+def clip(item: Message, characters: int | None) -> Message:
+    """`item` with each result or text cut to `characters`; media, calls and arguments are never touched."""
+    if characters is None:
+        return item
+    blocks: list[Block] = []
+    for block in item.blocks:
+        if type(block) is ToolResult:
+            block = ToolResult(call_id=block.call_id, text=clipped(block.text, characters), media=block.media)
+        elif type(block) is Text:
+            block = Text(text=clipped(block.text, characters), media=block.media)
+        blocks.append(block)
+    return message(item.role, tuple(blocks), name=item.name)

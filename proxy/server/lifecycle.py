@@ -36,6 +36,8 @@ from proxy.server.guard import Guard, Limits
 _log = logging.getLogger(__name__)
 
 _POLL = 0.05
+_UNSENT = 64 * 1024
+"""Bytes that wait in the kernel for a connection at most, beside what is on its way."""
 
 
 class Listen(msgspec.Struct, frozen=True, kw_only=True):
@@ -296,6 +298,10 @@ def bind(host: str, port: int) -> socket.socket:
     bound = socket.socket(family, kind, protocol)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+            # Accepted sockets inherit it. Without it the kernel takes megabytes for a client that has stopped reading,
+            # and we, too, keep what was said to it until its end.
+            bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
         bound.bind(address)
     except OSError:
         bound.close()

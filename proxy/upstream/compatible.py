@@ -12,6 +12,7 @@ The library repeats a GET (never a POST) once by itself when a kept-alive connec
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from math import inf
@@ -30,6 +31,13 @@ _KEEP_ALIVE: Final = 30.0
 
 _HEAD_LINE: Final = 32 * 1024
 """Bytes one header line of an answer may take; some providers send policies of more than aiohttp's 8 KiB."""
+
+_AHEAD: Final = 128 * 1024
+"""Bytes the kernel takes of an answer (it doubles this for its own needs) while a slow client holds us back. Left to
+itself it takes tens of megabytes, of each answer."""
+
+_PIECE: Final = 32 * 1024
+"""Bytes of a stream that are on their way through us at a time; what is being written to a slow client is one piece."""
 
 _CLOSING: Final = 1.0
 """Seconds `close` waits for sockets to go."""
@@ -139,7 +147,9 @@ class CompatibleUpstream:
 
     def _start(self) -> aiohttp.ClientSession:
         """Made at the first call, not in the constructor: a session belongs to a running loop."""
-        connector = aiohttp.TCPConnector(limit=self._max_connections, keepalive_timeout=_KEEP_ALIVE)
+        connector = aiohttp.TCPConnector(
+            limit=self._max_connections, keepalive_timeout=_KEEP_ALIVE, socket_factory=_socket
+        )
         # Only connecting is timed by the library (a kept-alive connection then costs no timer); it would round
         # anything above the threshold up to whole seconds.
         timeout = aiohttp.ClientTimeout(
@@ -274,7 +284,7 @@ class HttpResponse:
 
     async def chunks(self) -> AsyncIterator[bytes]:
         self._check_encoding()
-        while part := await self._next():
+        while part := await self._next(_PIECE):
             yield part
 
     async def close(self) -> None:
@@ -286,8 +296,8 @@ class HttpResponse:
         self._register.discard(self)
         self._answer.close()
 
-    async def _next(self) -> bytes:
-        """What has arrived, at least one byte; b"" at the end of the body."""
+    async def _next(self, most: int | None = None) -> bytes:
+        """What has arrived, at least one byte, at most `most`; b"" at the end of the body."""
         content = self._answer.content
         if not content.is_eof():
             self._due = self._loop.time() + self._limits.idle
@@ -295,7 +305,7 @@ class HttpResponse:
                 self._timer = self._loop.call_at(min(self._due, self._ends), self._tick)
         failure: UpstreamError
         try:
-            part = await content.readany()
+            part = await (content.readany() if most is None else content.read(most))
         except Exception as problem:
             # Whatever the library makes of the provider's bytes, the answer is broken and the call is over.
             failure = self._broken(problem)
@@ -376,6 +386,13 @@ def _standing_headers(url: URL, api_key: str | None, configured: tuple[tuple[str
         if not value.isprintable():
             raise ValueError(f"header {name}: its value holds a character that cannot stand in a header")
     return headers
+
+
+def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _AHEAD)
+    return made
 
 
 def _shut_down() -> UpstreamError:

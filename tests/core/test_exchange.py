@@ -26,13 +26,13 @@ from proxy.core.steps import (
     Send,
 )
 from proxy.core.usage import Usage
-from tests.core.histories import lines, loop, model, system, user
+from tests.core.histories import PICTURE, lines, loop, model, system, user
 from tests.playbook import SCOPE, Played, a_call, a_reply, a_snap, changed, estimates, like, play, that, too_long
 
 WINDOW = 8000
-LONG = (system("Be brief."), *loop(30), user("And now?"))
+LONG = (system("Be brief."), *loop(50), user("And now?"))
 """About twice the window."""
-NEAR = (*loop(17), user("And now?"))
+NEAR = (*loop(23), user("And now?"))
 """Near the trigger of the window."""
 SHORT = (system("Be brief."), *loop(2), user("And now?"))
 
@@ -234,8 +234,8 @@ def test_where_nothing_can_be_gained_the_call_goes_out_and_the_provider_decides(
     played = play(
         exchange(a_call(huge), a_snap(WINDOW)),
         (like(Recall), Memory()),
-        (like(Count), estimates),
         (like(Claim), True),
+        (like(Count), estimates),
         (like(Send, prompt=whole(messages=huge)), a_reply()),
         (remembered(), None),
     )
@@ -373,9 +373,9 @@ def test_known_notes_cure_an_overflow_without_new_ones() -> None:
 
 
 def test_after_three_recoveries_each_smaller_the_client_gets_the_one_text() -> None:
-    refused = too_long(kind="input", limit=4000, requested=12000)
-    recovery = (like(Send, purpose="recovery", prompt=notes("recovered")), too_long(kind="input", limit=4000))
-    learn = (like(Remember, learned=Limits(total=4000, source="learned")), None)
+    refused = too_long(kind="input", limit=8000, requested=12000)
+    recovery = (like(Send, purpose="recovery", prompt=notes("recovered")), too_long(kind="input", limit=8000))
+    learn = (like(Remember, learned=Limits(total=8000, source="learned")), None)
     again = (learn, (like(Claim), True), (compacted(), None))
     seen = Played()
     with pytest.raises(WindowExceeded) as caught:
@@ -396,7 +396,7 @@ def test_after_three_recoveries_each_smaller_the_client_gets_the_one_text() -> N
     assert sizes == sorted(set(sizes), reverse=True)
     error = caught.value
     assert (error.status, error.code, error.param) == (400, "context_length_exceeded", "messages")
-    assert error.message == overflow.final_text(4001, 4000)
+    assert error.message == overflow.final_text(8001, 8000)
     assert isinstance(error.__cause__, TooLong)
 
 
@@ -631,9 +631,27 @@ def test_a_prompt_that_the_provider_cut_is_learned_from_and_is_no_anchor() -> No
     played = play(
         exchange(a_call(NEAR), a_snap(100_000)),
         (like(Recall), Memory()),
-        (like(Send), a_reply(input=2048)),
-        (remembered(learned=Limits(total=2048, source="learned"), sample=None), None),
+        (like(Send), a_reply(input=2050)),  # just above half of 4,096, as Ollama cuts
+        (remembered(learned=Limits(total=4096, source="learned"), sample=None), None),
     )
     (stored,) = played[Remember]
     assert stored.anchor is not None
     assert stored.anchor.reported == size(NEAR)
+
+
+def test_a_report_that_does_not_grow_with_the_prompt_shows_a_cut() -> None:
+    first = play(
+        exchange(a_call(NEAR), a_snap(100_000)),
+        (like(Recall), Memory()),
+        (like(Send), a_reply(input=6000)),
+        (remembered(learned=None), None),
+    )
+    for added, cut in ((user(lines(100)), 6000), (user(lines(100), PICTURE), None)):  # images are counted in many ways
+        played = play(
+            exchange(a_call((*NEAR, model("Done."), added)), a_snap(100_000)),
+            (like(Recall), memory_of(first)),
+            (like(Send), a_reply(input=5990)),
+            (remembered(), None),
+        )
+        learned = played[Remember][0].learned
+        assert (learned.total if learned else None) == cut

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from proxy.core.conversation import Message
 from proxy.core.ledger import Ledger, leaves, named, sightings
 from proxy.core.measure import estimate
+from proxy.core.render import ledger_text
 from tests.core.histories import call, conversations, loop, model, result, user
 
 NOWHERE: frozenset[str] = frozenset()
@@ -57,10 +58,11 @@ def test_commands_and_errors_cannot_take_the_budget_of_all_others() -> None:
 
 def test_what_the_model_wrote_outlives_what_passed_by() -> None:
     noise = tuple(result("c", " ".join(f"noise/n{a}{b}.log" for b in range(30))) for a in range(10))
-    said = (model("I chose src/chosen.py here."), user("use lib/wanted.py"), *noise)
+    said = (user("use lib/wanted.py"), model("I chose src/chosen.py here."), *noise, *(user("Go on."),) * 20)
     kept = listed(said, 120)
     assert "src/chosen.py" in kept
     assert "lib/wanted.py" in kept
+    assert len(kept) < 60
 
 
 def test_what_is_said_elsewhere_is_not_listed_again() -> None:
@@ -80,7 +82,7 @@ def test_a_path_inside_a_longer_one_that_is_listed_is_not_listed_and_not_missed(
 def test_entries_cost_no_more_than_the_budget_and_none_is_lost_uncounted(said: tuple[Message, ...], budget: int) -> None:
     ledger = filled(said)
     entries, unlisted = ledger.best(budget, NOWHERE)
-    assert sum(estimate(entry.text) + 2 for entry in entries) <= budget
+    assert not entries or estimate(ledger_text(entries, unlisted)) <= budget
     everything, none = ledger.best(1 << 30, NOWHERE)
     assert none == 0
     assert {entry.text for entry in entries} <= {entry.text for entry in everything} | named(

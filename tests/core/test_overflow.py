@@ -317,35 +317,50 @@ def test_other_ends_are_no_overflow(finish: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("usage", "estimate", "window", "limit"),
+    ("usage", "estimate", "window", "before", "limit"),
     [
-        (16_387, 160_000, 32_768, 32_768),  # half of a known window, and what was kept
-        (32_768, 40_000, 32_768, 32_768),  # stuck at it
-        (32_764, 40_000, 32_768, 32_768),
-        (32_763, 40_000, 32_768, None),
-        (16_379, 33_000, 32_768, 16_379),
-        (16_387, 160_000, None, 32_768),  # half of an unknown one
-        (16_387, 160_000, 131_072, 32_768),  # configured too high
-        (16_387, 30_000, 32_768, 16_387),  # the doubled guess was tried and cut again
-        (4096, 9000, None, 4096),
-        (4000, 9000, None, 4000),
-        (6000, 9000, None, None),  # within what an estimate may err
-        (9000, 9000, None, None),
-        (9000, 4000, None, None),
-        (0, 9000, None, None),  # not reported
-        (300, 700, None, None),  # too small to tell
-        (8190, 8000, 8192, None),
+        (16_387, 160_000, 32_768, None, 32_768),  # half of a known window, and what was kept
+        (32_768, 40_000, 32_768, None, 32_768),  # stuck at it
+        (32_764, 40_000, 32_768, None, 32_768),
+        (32_763, 40_000, 32_768, None, None),
+        (16_379, 33_000, 32_768, 9_000, 16_379),
+        (16_387, 160_000, None, None, 32_768),  # half of an unknown one
+        (16_387, 160_000, 131_072, None, 32_768),  # configured too high
+        (16_387, 30_000, 32_768, 9_000, 16_387),  # the doubled guess was tried and cut again
+        (4096, 9000, None, 3000, 4096),
+        (4000, 9000, None, 3000, 4000),
+        (4096, 9000, None, None, None),  # never compared before: the estimate itself may be wrong
+        (272, 1537, 32_768, None, None),  # two images that this provider counts as next to nothing
+        (4096, 4200, None, 4096, 4096),  # the prompt grew and the report did not
+        (4094, 4200, None, 4096, 4096),
+        (4096, 4150, None, 4096, None),  # it hardly grew
+        (3000, 5000, None, 4096, 4096),  # it grew and the report fell
+        (3900, 4300, None, 4096, None),  # it fell a little: not enough to be sure
+        (4200, 5000, None, 4096, None),
+        (6000, 9000, None, 3000, None),  # within what an estimate may err
+        (9000, 9000, None, 3000, None),
+        (9000, 4000, None, 3000, None),
+        (0, 9000, None, 3000, None),  # not reported
+        (200, 700, None, 100, None),  # too small to tell
+        (900, 9000, None, 800, None),
+        (900, 9000, None, 950, None),
+        (8190, 8000, 8192, 3000, None),
     ],
 )
 def test_a_report_far_below_the_estimate_teaches_the_limit(
-    usage: int, estimate: int, window: int | None, limit: int | None
+    usage: int, estimate: int, window: int | None, before: int | None, limit: int | None
 ) -> None:
-    assert truncated(usage, estimate, window) == limit
+    assert truncated(usage, estimate, window, before) == limit
 
 
-@given(st.integers(0, 300_000), st.integers(0, 300_000), st.one_of(st.none(), st.integers(1, 300_000)))
-def test_a_limit_learned_from_a_cut_lies_below_what_was_sent(usage: int, estimate: int, window: int | None) -> None:
-    limit = truncated(usage, estimate, window)
+_SIZES = st.integers(0, 300_000)
+
+
+@given(_SIZES, _SIZES, st.one_of(st.none(), st.integers(1, 300_000)), st.one_of(st.none(), _SIZES))
+def test_a_limit_learned_from_a_cut_lies_below_what_was_sent(
+    usage: int, estimate: int, window: int | None, before: int | None
+) -> None:
+    limit = truncated(usage, estimate, window, before)
     assert limit is None or 0 < limit < estimate
 
 

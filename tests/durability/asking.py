@@ -1,8 +1,8 @@
 """A client that speaks in bytes: it knows what of an answer has arrived, and can leave or stop reading at any point.
 
-    line = await weir.connect()
-    await line.send(chat("model", "Hello", stream=True, id="r-1"))
-    status, headers = await line.head(); await line.piece(); line.leave()
+    with await weir.connect() as line:
+        await line.send(chat("model", "Hello", stream=True, id="r-1"))
+        status, headers = await line.head(); await line.piece(); line.leave()
 
 An answer is *acknowledged* when all of it is here: the JSON body to its last byte, or the `[DONE]` of a stream.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +64,8 @@ class Line:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
+        self.stage = "connected"
+        """How far the answer to the last request has come."""
         self._chunked = False
         self._left = 0
 
@@ -83,9 +85,16 @@ class Line:
             raise
         return cls(reader, writer)
 
+    def __enter__(self) -> Line:
+        return self
+
+    def __exit__(self, *exit: object) -> None:
+        self.leave()
+
     async def send(self, data: bytes) -> None:
         self.writer.write(data)
         await self.writer.drain()
+        self.stage = "before the head"
 
     async def head(self) -> tuple[int, dict[str, str]]:
         top = await self._within(self.reader.readuntil(b"\r\n\r\n"))
@@ -93,6 +102,7 @@ class Line:
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         self._chunked = headers.get("transfer-encoding") == "chunked"
         self._left = int(headers.get("content-length", "0"))
+        self.stage = "in the middle"
         return int(first.split()[1]), headers
 
     async def piece(self) -> bytes:
@@ -120,10 +130,9 @@ class Line:
         else:
             self.writer.close()
 
-    async def _within(self, reading: Any) -> bytes:
+    async def _within(self, reading: Coroutine[Any, Any, bytes]) -> bytes:
         async with asyncio.timeout(BOUND):
-            found: bytes = await reading
-        return found
+            return await reading
 
 
 def chat(

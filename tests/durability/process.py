@@ -75,12 +75,15 @@ class Weir:
         return await Line.open(self.port, receive=receive)
 
     async def get(self, path: str) -> Reply:
-        line = await self.connect()
-        try:
+        with await self.connect() as line:
             await line.send(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
             return await line.whole()
-        finally:
-            line.leave()
+
+    async def ask(self, request: bytes) -> Reply:
+        """The answer, which may be half of a stream only in what it says."""
+        with await self.connect() as line:
+            await line.send(request)
+            return await line.whole()
 
     async def metric(self, name: str) -> float:
         """The sum over its labels."""
@@ -90,9 +93,6 @@ class Weir:
 
     def descriptors(self) -> int:
         return len(os.listdir(f"/proc/{self.pid}/fd"))
-
-    def threads(self) -> int:
-        return len(os.listdir(f"/proc/{self.pid}/task"))
 
     def resident(self) -> int:
         """Bytes in memory."""

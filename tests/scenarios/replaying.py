@@ -23,7 +23,7 @@ from tests.strict import StrictUpstream
 FLOOR = 0.9
 """Where system, tools and newest group fill less of the window than this, the client must not see an overflow."""
 _MARK = re.compile(r"\n\[\.\.\. (\d+) characters were left out here by the gateway \.\.\.\]\n")
-_COUNTED = re.compile(r"\(and (\d+) earlier requests? that no longer fit\)")
+_COUNTED = re.compile(r"\(and (\d+) earlier requests? that no longer fits?\)")
 
 
 class Tape:

@@ -43,6 +43,8 @@ async def prove(tapes: list[Tape], window: int, figure: Figure, name: str) -> No
     async with ScriptedUpstream(player.strict) as up, gate(up.url, window=window) as weir:
         first = await player.play(tapes, weir, up)
         before = await weir.stored()
+        for tape in tapes:  # what was refused, rightly, left nothing that could be repeated
+            tape.steps = [at for at in tape.steps if first.bodies[tape.id, at]]
         again = [await player.play(tapes, weir, up, judge=False) for _ in range(2)]
         after = await weir.stored()
     name = f"{name} at {window}"
@@ -50,7 +52,7 @@ async def prove(tapes: list[Tape], window: int, figure: Figure, name: str) -> No
         f"{name}: {first.steps} steps, {before['compaction']} compactions, {first.floors} floors, "
         f"{first.repaired} repairs, requests {first.verbatim} verbatim, {first.cut} cut, {first.counted} counted"
     )
-    changed = [step for each in again for step in first.bodies if first.bodies[step] != each.bodies[step]]
+    changed = [step for each in again for step, body in each.bodies.items() if body != first.bodies[step]]
     for each in (*first.overflows, *first.lost, *first.broken, *changed)[:20]:
         print(f"  {each}")
     figure.all(

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from proxy.core.errors import StoreUnavailable
+from proxy.core.errors import Busy, StoreUnavailable
+from proxy.core.steps import Caller
+from proxy.server.endpoints import Desk, Place
 from tests.fakes import Script, SeenRequest, chat_chunks, chat_reply, error_body, in_turn, usage
 from tests.server.wired import HELLO, bearer, chat, wired
 
@@ -227,6 +231,17 @@ async def test_one_request_too_many_is_a_429_and_a_place_is_given_back() -> None
         assert (await weir.client.post(CHAT, json=HELLO)).status_code == 200
 
 
+def test_places_are_counted_for_the_process_and_for_each_key_and_leave_nothing_behind() -> None:
+    desk = cast("Desk", SimpleNamespace(running={}, streams=3, streams_per_key=2))
+    one, other = Caller(tenant="t", key="1"), Caller(tenant="t", key="2")
+    with Place(desk, one), Place(desk, one):
+        with pytest.raises(Busy):
+            Place(desk, one)
+        with Place(desk, other), pytest.raises(Busy):
+            Place(desk, Caller(tenant="t", key="3"))
+    assert desk.running == {}
+
+
 async def test_a_server_that_leaves_refuses_new_requests_and_says_so_beforehand() -> None:
     async with wired(hello) as weir:
         assert (await weir.client.get("/readyz")).json() == {"status": "ready"}
@@ -286,6 +301,12 @@ async def test_a_bug_is_a_500_without_its_text_and_leaves_nothing_running() -> N
         weir.app.store.recall = broken  # type: ignore[method-assign, assignment]
         got = await weir.client.post(CHAT, json=STREAM)
         assert weir.app.drain.running == 0
+        # The hold is over by now; a timer that was left alone would have begun to write comments.
+        loop = asyncio.get_running_loop()
+        turned: asyncio.Future[None] = loop.create_future()
+        loop.call_later(0.01, turned.set_result, None)
+        await turned
+        assert not any("_comments" in repr(task.get_coro()) for task in asyncio.all_tasks())
     assert (got.status_code, got.json()["error"]["code"]) == (500, "internal_error")
     assert "canary" not in got.text
 

@@ -6,6 +6,7 @@ strict. Usage shapes: OpenAI's, DeepSeek's prompt_cache_hit_tokens, Anthropic's 
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +22,7 @@ from proxy.dialects.sse import DONE, SseEvent, frame
 
 _ANY: Final = msgspec.json.Decoder()
 _MOST: Final = 1 << 40
+_FAILED: Final = re.compile("[45][0-9]{2}")
 
 
 def read_reply(body: bytes) -> Reply:
@@ -58,8 +60,11 @@ def read_usage(value: Any) -> Usage | None:
     outside = value.get("completion_tokens_details") or value.get("output_tokens_details") or {}
     inside = inside if isinstance(inside, dict) else {}
     outside = outside if isinstance(outside, dict) else {}
+    total = _number(value, "prompt_tokens", "input_tokens")
+    if "prompt_tokens" not in value:  # Anthropic counts what its cache had or took apart from the input
+        total += _number(value, "cache_read_input_tokens") + _number(value, "cache_creation_input_tokens")
     usage = Usage(
-        input=_number(value, "prompt_tokens", "input_tokens"),
+        input=total,
         output=_number(value, "completion_tokens", "output_tokens"),
         cached=_number(inside, "cached_tokens")
         or _number(value, "prompt_cache_hit_tokens", "cache_read_input_tokens", "cached_tokens"),
@@ -229,7 +234,7 @@ def _status(value: dict[str, Any]) -> int:
         if isinstance(holder, dict):
             for name in ("code", "status", "http_status_code", "status_code"):
                 found = holder.get(name)
-                if isinstance(found, int | str) and str(found).isdigit() and 400 <= int(found) < 600:
+                if isinstance(found, int | str) and _FAILED.fullmatch(str(found)):
                     return int(found)
     return 200
 

@@ -156,7 +156,11 @@ def test_an_error_with_status_200_is_told_from_an_answer() -> None:
         ({"prompt_tokens": 9, "prompt_cache_hit_tokens": 6}, Usage(input=9, cached=6)),
         (
             {"input_tokens": 9, "output_tokens": 3, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 2},
-            Usage(input=9, output=3, cached=5, cache_write=2),
+            Usage(input=16, output=3, cached=5, cache_write=2),
+        ),
+        (
+            {"prompt_tokens": 9, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 2},
+            Usage(input=9, cached=5, cache_write=2),
         ),
         (
             {
@@ -283,6 +287,9 @@ def test_a_frame_without_choices_is_usage_or_nothing() -> None:
         ({"error": {"code": "503"}}, 503),
         ({"error": {"code": "rate_limit", "status": 429}}, 429),
         ({"error": {"code": 7}, "status_code": 500}, 500),
+        ({"error": {"code": "²"}}, 200),
+        ({"error": {"code": "4" * 5000}}, 200),
+        ({"error": {"code": 600, "status": -400}}, 200),
         ({"error": {"code": "x"}, "choices": []}, 200),
         ({"error": {"code": 502}, "choices": [{"finish_reason": "error"}]}, 502),
         ({"error": {"code": 400}, "choices": [{"delta": {"content": ""}}]}, 400),

@@ -1,0 +1,111 @@
+"""What is counted: closed sets of labels, and text that Prometheus can read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from prometheus_client.parser import text_string_to_metric_families
+
+from proxy.core.usage import UsageRow
+from proxy.metrics import Metrics
+
+ROW = UsageRow(
+    id="use_1",
+    request="req_secret",
+    tenant="tenant_secret",
+    key="key_secret",
+    end_user="user_secret",
+    conversation="conv_secret",
+    upstream="main",
+    asked_model="asked_secret",
+    model="model_secret",
+    status="ok",
+    error="error_secret",
+    opened_at=1.0,
+    first_token=0.03,
+    duration=0.2,
+    input=900,
+    output=50,
+    cached=300,
+    cost=2_500_000_000,
+    projected=1000,
+    window=4000,
+)
+LABELS = {"route", "status", "model", "upstream", "purpose", "kind", "trigger", "outcome", "result", "le"}
+
+
+def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(metrics.exposition().decode())
+        for sample in family.samples
+    }
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return samples(metrics).get((name, tuple(sorted(labels.items()))))
+
+
+def test_a_closed_row_is_counted_under_the_configurations_entry() -> None:
+    metrics = Metrics()
+    metrics.row(ROW, "*")
+    metrics.row(ROW, "*")
+    assert value(metrics, "weirgate_upstream_calls_total", upstream="main", purpose="chat", status="ok") == 2
+    assert value(metrics, "weirgate_tokens_total", model="*", kind="input") == 1800
+    assert value(metrics, "weirgate_tokens_total", model="*", kind="output") == 100
+    assert value(metrics, "weirgate_tokens_total", model="*", kind="cached") == 600
+    assert value(metrics, "weirgate_cost_dollars_total", model="*") == 5.0
+    assert value(metrics, "weirgate_first_token_seconds_count", model="*") == 2
+    assert value(metrics, "weirgate_upstream_seconds_sum", model="*", upstream="main") == 0.4
+    assert value(metrics, "weirgate_window_fill_ratio_bucket", model="*", le="0.2") == 0
+    assert value(metrics, "weirgate_window_fill_ratio_bucket", model="*", le="0.3") == 2
+
+
+def test_what_a_row_does_not_know_is_not_counted() -> None:
+    metrics = Metrics()
+    unknown: dict[str, Any] = {"first_token": None, "duration": None, "cost": None, "projected": None, "window": None}
+    metrics.row(msgspec.structs.replace(ROW, **unknown), "*")
+    assert value(metrics, "weirgate_first_token_seconds_count", model="*") == 0
+    assert value(metrics, "weirgate_upstream_seconds_count", model="*", upstream="main") == 0
+    assert value(metrics, "weirgate_window_fill_ratio_count", model="*") == 0
+    assert value(metrics, "weirgate_cost_dollars_total", model="*") == 0
+
+
+def test_no_label_is_a_name_that_a_client_or_a_tenant_chose() -> None:
+    metrics = Metrics()
+    metrics.row(ROW, "fast")
+    metrics.requests.labels("chat", "200").inc()
+    metrics.request_seconds.labels("chat").observe(0.1)
+    metrics.compactions.labels("auto").inc()
+    metrics.overflows.labels("recovered").inc()
+    metrics.reloads.labels("ok").inc()
+    assert "secret" not in metrics.exposition().decode()
+    assert {name for _, labels in samples(metrics) for name, _ in labels} <= LABELS
+
+
+def test_another_model_name_of_a_client_makes_no_new_series() -> None:
+    metrics = Metrics()
+    metrics.row(ROW, "*")
+    before = set(samples(metrics))
+    for number in range(50):
+        metrics.row(msgspec.structs.replace(ROW, asked_model=f"a{number}", model=f"m{number}"), "*")
+    assert set(samples(metrics)) == before
+
+
+def test_the_exposition_is_in_base_units_and_every_family_is_described() -> None:
+    metrics = Metrics()
+    metrics.row(ROW, "*")
+    families = list(text_string_to_metric_families(metrics.exposition().decode()))
+    assert len(families) > 10
+    for family in families:
+        assert family.name.startswith("weirgate_")
+        assert family.documentation
+        assert not family.name.endswith(("_ms", "_milliseconds", "_kb"))
+
+
+def test_two_processes_count_apart() -> None:
+    one, other = Metrics(), Metrics()
+    one.row(ROW, "*")
+    assert value(other, "weirgate_tokens_total", model="*", kind="input") is None
+    assert value(other, "weirgate_config_last_reload_successful") == 1
