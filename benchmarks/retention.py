@@ -122,6 +122,7 @@ class Score:
         self.worst: list[tuple[int, int, str, int, int]] = []
         self.missed: Counter[tuple[str, str]] = Counter()
         self.fill: list[float] = []
+        self.each: list[float] = []
 
     def share(self, definition: int) -> float:
         return self.hit[definition] / self.all[definition] if self.all[definition] else 1.0
@@ -248,6 +249,8 @@ def _judge(
         score.all[number] += len(wanted)
         score.hit[number] += len(wanted) - len(lost)
         gone[number] = len(lost)
+        if number == 0 and wanted:
+            score.each.append(1 - len(lost) / len(wanted))
         score.missed.update((DEFINITIONS[number][0], name) for name in lost)
     miss[0] += gone[0]
     miss[1] += len(needed[0])
@@ -292,16 +295,20 @@ def agent(turns: int = 60, window: int = 8_192, size: int = 870) -> tuple[int, i
     return turns, score.made
 
 
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values) if values else 1.0
+
+
 def table(scores: Iterable[Score], misses: int) -> None:
     for score in scores:
         times = sorted(score.times) or [0.0]
         each = [1 - gone / all_ for gone, all_, *_ in score.worst if all_]
         shares = "  ".join(f"{name} {score.share(n):.4f}" for n, (name, _) in enumerate(DEFINITIONS))
-        print(f"\nwindow {score.window}: recall  {shares}   per conversation {sum(each) / max(1, len(each)):.4f}   (bar {BARS.get(score.window, 0)}, n {score.all[0]})")
+        print(f"\nwindow {score.window}: recall  {shares}   per step {mean(score.each):.4f}  per conversation {mean(each):.4f}   (bar {BARS.get(score.window, 0)}, n {score.all[0]})")
         print(
             f"  steps {score.steps}, compactions {score.made}, floors {score.floors}, over {score.over} "
             f"(avoidable {score.avoidable}), unsound {score.unsound}, prefix {score.prefix[0]}/{score.prefix[1]}, "
-            f"mean fill {sum(score.fill) / max(1, len(score.fill)):.3f}"
+            f"mean fill {mean(score.fill):.3f}"
         )
         print("  requests of compacted prompts: " + ", ".join(f"{k} {v}" for k, v in sorted(score.requests.items())))
         print(f"  planning ms: p50 {times[len(times) // 2] * 1e3:.1f}  p99 {times[len(times) * 99 // 100] * 1e3:.1f}")

@@ -16,7 +16,7 @@ import msgspec
 import structlog
 from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy import policies as policy_folder
 from proxy.attempt import Target
@@ -126,14 +126,16 @@ class Application:
         self._pepper = b""
         self._background: set[asyncio.Task[None]] = set()
         self._gateway: Gateway | None = None
-        self._router: Router | None = None
+        self._exact: Mapping[str, ASGIApp] = {}
+        self._other: ASGIApp = Router()
         self.failure: Exception | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
-        elif self._router is not None:
-            await self._router(scope, receive, send)
+        else:
+            # Plain paths are looked up; what holds a parameter goes by the router.
+            await self._exact.get(scope["path"], self._other)(scope, receive, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         """The lifespan protocol. What must not start is kept in `failure`, for whoever runs the server to tell."""
@@ -176,7 +178,7 @@ class Application:
             store_required=self.settings.store.required,
             strict_usage=self.settings.usage.strict,
         )
-        self._router = self._routes(self._gateway)
+        self._exact, self._other = self._routes(self._gateway)
         self._later(self._look_after())
 
     async def stop(self) -> None:
@@ -218,7 +220,7 @@ class Application:
         """SIGHUP: read the policies again."""
         self._later(self._reload(self.watch.reload))
 
-    def _routes(self, gateway: Gateway) -> Router:
+    def _routes(self, gateway: Gateway) -> tuple[Mapping[str, ASGIApp], ASGIApp]:
         limits = self.settings.server.limits
         desk = Desk(
             gateway=gateway,
@@ -249,8 +251,9 @@ class Application:
             Scrape(desk),
             *admin_routes(desk, admin),
         ]
-        routes = [StarletteRoute(endpoint.route, endpoint) for endpoint in endpoints]
-        return Router(routes=routes, default=Missing(desk), redirect_slashes=False)
+        exact = {endpoint.route: endpoint for endpoint in endpoints if "{" not in endpoint.route}
+        routes = [StarletteRoute(endpoint.route, endpoint) for endpoint in endpoints if "{" in endpoint.route]
+        return exact, Router(routes=routes, default=Missing(desk), redirect_slashes=False)
 
     def _later(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from functools import partial
 from inspect import GEN_RUNNING, getgeneratorstate
@@ -35,6 +35,7 @@ from proxy.core.exchange import exchange
 from proxy.core.policy import Mode, Policy
 from proxy.core.steps import (
     Call,
+    Caller,
     Claim,
     Count,
     Flow,
@@ -66,6 +67,8 @@ _LEASE: Final = 60.0
 """Seconds a lease on compacting a branch lives; a process that died gives way after that."""
 _WAIT: Final = 30.0
 """Seconds a second request waits for the first one's compaction."""
+_CALLERS: Final = 4096
+"""Callers whose scope is kept; end users may be any number."""
 _LONGEST_RETRY: Final = 10.0
 """A provider that asks for more patience than this is left to the client."""
 
@@ -124,7 +127,8 @@ class Gateway:
         self.owner = token_hex(8)
         self.retries: dict[str, RetryBudget] = {}
         self.leases: dict[bytes, asyncio.Future[None]] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: set[asyncio.Future[Any]] = set()
+        self._scopes: dict[Caller, bytes] = {}
 
     async def serve(
         self, call: Call, destination: Destination, client: Client, request_id: str, authorization: str | None
@@ -178,8 +182,11 @@ class Gateway:
             )
             closed = msgspec.structs.replace(closed, error=code, http_status=http)
             self.metrics.row(closed, destination.pattern)
-            closing = self.spawn(self.close_row(closed))
-        lost = await asyncio.shield(closing) or lost
+            closing = self.spawn(self.store.close_row(closed))
+        try:
+            await asyncio.shield(closing)
+        except StoreUnavailable as error:
+            lost = error
         if lost is not None:
             self.do_without(lost)
         return body
@@ -191,14 +198,6 @@ class Gateway:
         except StoreUnavailable as error:
             if self.store_required:
                 raise
-            return error
-        return None
-
-    async def close_row(self, row: UsageRow) -> StoreUnavailable | None:
-        """Close a row; returns what made that impossible, since whoever caused it may be gone by then."""
-        try:
-            await self.store.close_row(row)
-        except StoreUnavailable as error:
             return error
         return None
 
@@ -223,18 +222,33 @@ class Gateway:
             upstream=upstream,
             model=card.name,
             agent=call.model,
-            scope=chain.scope(self.secret, caller.tenant, caller.key, caller.end_user),
+            scope=self.scope_of(caller),
             fresh="conv_" + token_hex(12),
             # Operator beats request: a request may only ask for less than the policy does.
             mode=call.mode if call.mode is not None and policy.mode is Mode.ENFORCE else policy.mode,
         )
 
-    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """A task that outlives the request; `drain` waits for it."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+    def scope_of(self, caller: Caller) -> bytes:
+        """The root of this caller's identities; the same few callers ask again and again."""
+        found = self._scopes.get(caller)
+        if found is None:
+            if len(self._scopes) >= _CALLERS:
+                self._scopes.clear()
+            found = chain.scope(self.secret, caller.tenant, caller.key, caller.end_user)
+            self._scopes[caller] = found
+        return found
+
+    def spawn(self, work: Awaitable[T]) -> asyncio.Future[T]:
+        """Work that outlives the request; `drain` waits for it. A failure that nobody awaits is the store's affair."""
+        future = asyncio.ensure_future(work)  # noqa: TID251  its owner is this set
+        self._tasks.add(future)
+        future.add_done_callback(self._done)
+        return future
+
+    def _done(self, future: asyncio.Future[Any]) -> None:
+        self._tasks.discard(future)
+        if not future.cancelled():
+            future.exception()
 
     async def drain(self) -> None:
         """Wait for everything that outlives its request."""
@@ -268,7 +282,7 @@ class _Serving:
         self._first_row: str | None = None
         self._repeated = False
         self._forgotten = False
-        self._closing: list[asyncio.Task[StoreUnavailable | None]] = []
+        self._closing: list[asyncio.Future[None]] = []
         self._lease: bytes | None = None
 
     async def play(self, flow: Flow[Outcome]) -> Outcome:
@@ -337,8 +351,6 @@ class _Serving:
         """Single-flight per branch: first among our own calls, then among replicas."""
         gateway = self.gateway
         key = self.call.caller.tenant.encode() + b"\0" + key
-        if self._lease == key:
-            return True
         running = gateway.leases.get(key)
         if running is not None:
             await asyncio.wait([running], timeout=_WAIT)
@@ -355,9 +367,7 @@ class _Serving:
         key, self._lease = self._lease, None
         if key is None:
             return
-        waiting = self.gateway.leases.pop(key, None)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(None)
+        self.gateway.leases.pop(key).set_result(None)
         self.gateway.spawn(_quietly(self.gateway.store.release(self.call.caller.tenant, key, self.gateway.owner)))
 
     async def send(self, step: Send) -> Reply:
@@ -386,7 +396,8 @@ class _Serving:
             error.again = self.may_repeat(error)
             raise
         finally:
-            self._closing.append(gateway.spawn(self.close(attempt.row)))
+            gateway.metrics.row(attempt.row, self.destination.pattern)
+            self._closing.append(gateway.spawn(gateway.store.close_row(attempt.row)))
         self.body, self.rest = attempt.body, attempt.rest
         if self.call.stream:
             gateway.spawn(attempt.release())
@@ -446,10 +457,6 @@ class _Serving:
         self._first_row = self._first_row or row.id
         return row
 
-    async def close(self, row: UsageRow) -> StoreUnavailable | None:
-        self.gateway.metrics.row(row, self.destination.pattern)
-        return await self.gateway.close_row(row)
-
     async def remember(self, step: Remember) -> None:
         gateway, target = self.gateway, self.destination.target
         entry = gateway.calibrations.take(target.upstream.name, target.card.name, step, gateway.wall())
@@ -466,9 +473,10 @@ class _Serving:
 
     async def settled(self) -> None:
         """Until every row of this call is durable: what is acknowledged is kept."""
-        for task in self._closing:
-            error = await asyncio.shield(task)
-            if error is not None:
+        for closing in self._closing:
+            try:
+                await asyncio.shield(closing)
+            except StoreUnavailable as error:
                 self.do_without(error)
 
 

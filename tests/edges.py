@@ -1,5 +1,5 @@
 """The smallest fulfilments of the edges: a provider that answers scripted bytes, a client that keeps what it reads,
-and the real store in memory, which tells what was asked of it and fails where a test says so.
+and the real store, which tells what was asked of it and fails where a test says so.
 
 For tests of the driver, which needs no sockets. Sockets are `tests.fakes`' work.
 """
@@ -134,10 +134,10 @@ class Reader:
 
 
 class WatchedStore(SqliteStore):
-    """The real store in memory. `asked` are its verbs in order; a verb in `down` fails as a lost database does."""
+    """The real store. `asked` are its verbs in order; a verb in `down` fails as a lost database does."""
 
-    def __init__(self) -> None:
-        super().__init__(":memory:")
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
         self.asked: list[tuple[str, Any]] = []
         self.down: set[str] = set()
 

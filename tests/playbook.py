@@ -48,9 +48,7 @@ class Like:
         self._fields = fields
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is self._kind and all(
-            getattr(other, name) == value for name, value in self._fields.items()
-        )
+        return type(other) is self._kind and all(getattr(other, name) == value for name, value in self._fields.items())
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -134,7 +132,10 @@ def _short(step: object) -> str:
 
 def a_call(messages: tuple[Message, ...], **more: Any) -> Call:
     return Call(
-        **({"caller": Caller(tenant="t", key="k"), "model": "m", "messages": messages, "fields": {}, "body": b""} | more)
+        **(
+            {"caller": Caller(tenant="t", key="k"), "model": "m", "messages": messages, "fields": {}, "body": b""}
+            | more
+        )
     )
 
 

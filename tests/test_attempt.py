@@ -118,7 +118,13 @@ async def test_a_whole_answer_is_handed_over_as_it_came_and_its_row_closed() -> 
     assert json.loads(tried.attempt.body) == chat_reply("hello", usage=USAGE)
     assert tried.numbers() == ("ok", 800, 20, False)
     row = tried.row
-    assert (row.cached, row.cost, row.finish, row.http_status, row.error) == (500, 300 * 10 + 500 + 2000, "stop", 200, None)
+    assert (row.cached, row.cost, row.finish, row.http_status, row.error) == (
+        500,
+        300 * 10 + 500 + 2000,
+        "stop",
+        200,
+        None,
+    )
     assert row.first_token is not None
     assert row.duration is not None
     assert 0 < row.first_token < row.duration
@@ -270,7 +276,10 @@ async def test_an_overflow_inside_a_stream_can_be_cured_until_something_was_said
 @pytest.mark.parametrize("said", [False, True])
 async def test_an_overflow_in_another_shape_inside_a_stream_is_one_too(said: bool) -> None:
     chunks = chat_chunks("hello")[: 2 if said else 1]
-    failed = {"type": "response.failed", "response": {"error": {"code": "context_length_exceeded", "message": OVERFLOW}}}
+    failed = {
+        "type": "response.failed",
+        "response": {"error": {"code": "context_length_exceeded", "message": OVERFLOW}},
+    }
     for told in (events(failed), b'error: {"code":400,"message":"%b"}\n\n' % OVERFLOW.encode()):
         tried = Tried(stream(events(*chunks), told), stream=True)
         assert (await tried.fails(TooLong)).said is said
@@ -297,7 +306,7 @@ async def test_text_before_an_error_in_the_same_piece_was_said() -> None:
         (),
         (events(b"[DONE]"),),
         (InvalidReply("reset"),),
-        (b"data: {\"choices\":",),
+        (b'data: {"choices":',),
         (events(b"nonsense"),),
     ],
 )
@@ -371,7 +380,9 @@ async def test_with_normalise_a_sound_frame_and_a_comment_stay_as_they_are() -> 
     assert b"".join((*tried.client.read, *tried.attempt.rest)) == events(*chunks, b"[DONE]")
 
 
-@pytest.mark.parametrize(("begun", "compaction", "told"), [(True, "recovered", 1), (False, "recovered", 0), (True, "auto", 0)])
+@pytest.mark.parametrize(
+    ("begun", "compaction", "told"), [(True, "recovered", 1), (False, "recovered", 0), (True, "auto", 0)]
+)
 async def test_a_recovery_is_told_in_a_comment_where_the_head_has_gone(begun: bool, compaction: str, told: int) -> None:
     report = changed(REPORT, compaction=compaction)
     tried = Tried(streamed(""), stream=True, client=Reader(begun=begun), report=report)
@@ -396,28 +407,14 @@ async def test_after_the_end_mark_the_body_is_read_to_its_end_by_nobody_who_wait
     assert answer.closed == 1
 
 
-async def test_a_fault_behind_the_end_mark_is_nobodys_concern() -> None:
-    answer = stream(events(*chat_chunks("hello"), b"[DONE]"), InvalidReply("reset"))
-    tried = Tried(answer, stream=True)
-    await tried.run()
-    await tried.attempt.release()
-    assert answer.closed == 1
-
-
-async def test_a_provider_that_does_not_end_its_body_loses_the_connection() -> None:
-    answer = stream(events(*chat_chunks("hello"), b"[DONE]"), asyncio.Event())
+@pytest.mark.parametrize("after", [InvalidReply("reset"), asyncio.Event()])
+async def test_a_fault_or_silence_behind_the_end_mark_costs_the_connection_and_nothing_else(after: Piece) -> None:
+    answer = stream(events(*chat_chunks("hello"), b"[DONE]"), after)
     tried = Tried(answer, stream=True)
     await tried.run()
     async with asyncio.timeout(10):
         await tried.attempt.release()
     assert (answer.closed, answer.read_whole) == (1, False)
-
-
-async def test_where_nothing_is_left_over_there_is_nothing_to_release() -> None:
-    tried = Tried(whole())
-    await tried.run()
-    await tried.attempt.release()
-    assert tried.answer.closed == 1
 
 
 # -- what ends it early ------------------------------------------------------------------------------------------------

@@ -73,7 +73,8 @@ def test_a_model_that_the_provider_does_not_know_is_named_by_its_member() -> Non
 
 @pytest.mark.parametrize("status", [429, 503, 529])
 @pytest.mark.parametrize(
-    ("header", "seconds"), [("7", 7.0), ("0", 0.0), (None, None), ("soon", None), ("-1", None), ("1.5", None), ("²", None), ("9" * 400, None)]
+    ("header", "seconds"),
+    [("7", 7.0), ("0", 0.0), (None, None), ("soon", None), ("-1", None), ("1.5", None), ("²", None), ("9" * 400, None)],
 )
 def test_how_long_to_wait_is_passed_on_where_it_is_a_number(
     status: int, header: str | None, seconds: float | None
@@ -128,9 +129,12 @@ def test_long_words_are_cut() -> None:
 
 @given(
     status=st.integers(100, 599),
-    body=st.binary(max_size=40) | st.recursive(
+    body=st.binary(max_size=40)
+    | st.recursive(
         st.none() | st.integers() | st.text(max_size=5),
-        lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["error", "message", "code"]), inner),
+        lambda inner: (
+            st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["error", "message", "code"]), inner)
+        ),
         max_leaves=5,
     ).map(lambda value: json.dumps(value).encode()),
     own_key=st.booleans(),

@@ -88,7 +88,7 @@ class Endpoint:
             await self.refuse(error, answering)
         except BaseException:
             # A bug, or cut off by the server: whoever answers now must not be joined by our comments.
-            pass
+            answering.abandon()
             raise
         finally:
             metrics.in_flight.dec()

@@ -30,6 +30,9 @@ from proxy.server.errors import error_response
 _OVERHEAD = 128 * 1024
 """Bytes of chunk framing and trailers allowed beside a body, on top of eight for each byte of the body itself."""
 
+_WAITING = 16 * 1024
+"""Bytes of an answer that wait for a client before whoever writes it must wait too."""
+
 _TCP_INFO_ACKED = slice(120, 128)
 """`tcpi_bytes_acked` in Linux' struct tcp_info: how much of what we wrote the peer's kernel has taken."""
 
@@ -204,6 +207,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.wire = transport
+        transport.set_write_buffer_limits(_WAITING)
         super().connection_made(cast("asyncio.Transport", _Door(transport, self)))
         self.since = self.stalled = self.loop.time()
         self.admitted = self.guard.enter(self)

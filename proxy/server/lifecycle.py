@@ -36,7 +36,7 @@ from proxy.server.guard import Guard, Limits
 _log = logging.getLogger(__name__)
 
 _POLL = 0.05
-_UNSENT = 64 * 1024
+_UNSENT = 16 * 1024
 """Bytes that wait in the kernel for a connection at most, beside what is on its way."""
 
 

@@ -9,7 +9,7 @@ Raises `StoreUnavailable` where the database cannot be read or written.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -84,8 +84,8 @@ class Store(Protocol):
 
     async def recall(self, tenant: str, ask: Recall, now: float) -> Memory: ...
 
-    async def remember(self, tenant: str, what: Remember, now: float) -> None:
-        """Durable when it returns. One transaction: all of it or nothing."""
+    def remember(self, tenant: str, what: Remember, now: float) -> Awaitable[None]:
+        """Queued when called, durable when awaited; giving up the wait does not take it back. All of it or nothing."""
 
     async def claim(self, tenant: str, key: bytes, owner: str, now: float, seconds: float) -> bool:
         """Take the lease `key` for `seconds`, or take it over where it has expired."""
@@ -98,8 +98,9 @@ class Store(Protocol):
     async def opened(self) -> None:
         """Wait until every row queued so far is durable (`usage.strict`)."""
 
-    async def close_row(self, row: UsageRow) -> None:
-        """Close a row that `open_row` queued. Durable when it returns. A closed row is never written again."""
+    def close_row(self, row: UsageRow) -> Awaitable[None]:
+        """Close a row that `open_row` queued: once. Queued when called, durable when awaited; giving up
+        the wait does not undo it."""
 
     async def calibrations(self) -> tuple[Calibration, ...]:
         """Everything learned so far; read at start. Not tied to a tenant: it describes upstreams."""

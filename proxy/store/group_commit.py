@@ -134,9 +134,12 @@ class GroupCommit:
 
     def submit(self, kind: Kind, what: Any, then: Callable[[Job], None] | None = None) -> asyncio.Future[Any]:
         """Queue work behind all that was queued before; the future is its answer."""
-        if not self._running or self._loop is None:
+        if self._loop is None:
             raise StoreUnavailable("The store is closed.")
         future: asyncio.Future[Any] = self._loop.create_future()
+        if not self._running:
+            future.set_exception(StoreUnavailable("The store is closed."))
+            return future
         self._waiting.append(Job(kind, what, future, then))
         if not self._leaving:
             # All that one turn of the loop queues leaves together: waking the thread costs more than a row.

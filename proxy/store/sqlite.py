@@ -180,7 +180,7 @@ class SqliteStore:
         values = (now, tenant, scope, *keys, now - LATELY)
         self._thread.later(Kind.RUN, (self._sql.touch[table], values))
 
-    async def remember(self, tenant: str, what: Remember, now: float) -> None:
+    def remember(self, tenant: str, what: Remember, now: float) -> asyncio.Future[None]:
         what = msgspec.structs.replace(what, label=_storable(what.label))
         owner, places, era = (tenant, what.scope), rows.written(what), self._recent.era
 
@@ -200,8 +200,9 @@ class SqliteStore:
                 self._recent.keep_label(owner, what.label, labelled, era)
 
         answer = self._thread.submit(Kind.WRITE, write, then)
-        self._recent.expect(owner, places)  # no await lies between: nothing can be looked up in the meantime
-        await answer
+        if not answer.done():
+            self._recent.expect(owner, places)  # no await lies between: nothing can be looked up in the meantime
+        return answer
 
     def _bound_content(self, connection: Connection) -> None:
         """Content that lives in memory only is bounded: the longest unused goes."""
@@ -245,8 +246,8 @@ class SqliteStore:
     async def opened(self) -> None:
         await self._thread.write(barrier)
 
-    async def close_row(self, row: UsageRow) -> None:
-        await self._thread.submit(Kind.CLOSE, row)
+    def close_row(self, row: UsageRow) -> asyncio.Future[None]:
+        return self._thread.submit(Kind.CLOSE, row)
 
     async def usage(self, query: UsageQuery) -> Sequence[UsageRow] | Sequence[UsageSum]:
         return await self._thread.read(lambda connection: reports.usage(connection, self._reports, query))

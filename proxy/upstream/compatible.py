@@ -12,7 +12,6 @@ The library repeats a GET (never a POST) once by itself when a kept-alive connec
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from math import inf
@@ -32,12 +31,9 @@ _KEEP_ALIVE: Final = 30.0
 _HEAD_LINE: Final = 32 * 1024
 """Bytes one header line of an answer may take; some providers send policies of more than aiohttp's 8 KiB."""
 
-_AHEAD: Final = 128 * 1024
-"""Bytes the kernel takes of an answer (it doubles this for its own needs) while a slow client holds us back. Left to
-itself it takes tens of megabytes, of each answer."""
-
 _PIECE: Final = 32 * 1024
-"""Bytes of a stream that are on their way through us at a time; what is being written to a slow client is one piece."""
+"""Bytes of an answer that are taken from the connection ahead of need (twice this), and of a stream that are given on
+at once: what a client that reads slowly, or not at all, costs us."""
 
 _CLOSING: Final = 1.0
 """Seconds `close` waits for sockets to go."""
@@ -147,9 +143,7 @@ class CompatibleUpstream:
 
     def _start(self) -> aiohttp.ClientSession:
         """Made at the first call, not in the constructor: a session belongs to a running loop."""
-        connector = aiohttp.TCPConnector(
-            limit=self._max_connections, keepalive_timeout=_KEEP_ALIVE, socket_factory=_socket
-        )
+        connector = aiohttp.TCPConnector(limit=self._max_connections, keepalive_timeout=_KEEP_ALIVE)
         # Only connecting is timed by the library (a kept-alive connection then costs no timer); it would round
         # anything above the threshold up to whole seconds.
         timeout = aiohttp.ClientTimeout(
@@ -163,6 +157,7 @@ class CompatibleUpstream:
             timeout=timeout,
             auto_decompress=False,
             trust_env=False,
+            read_bufsize=_PIECE,
             max_line_size=_HEAD_LINE,
             max_field_size=_HEAD_LINE,
         )
@@ -386,13 +381,6 @@ def _standing_headers(url: URL, api_key: str | None, configured: tuple[tuple[str
         if not value.isprintable():
             raise ValueError(f"header {name}: its value holds a character that cannot stand in a header")
     return headers
-
-
-def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    family, kind, protocol, _, _ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _AHEAD)
-    return made
 
 
 def _shut_down() -> UpstreamError:

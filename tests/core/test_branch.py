@@ -42,8 +42,14 @@ def through(flow: Flow[None], answer: Any) -> Any:
     return step
 
 
-def branch(messages: tuple[Message, ...], memory: Memory | None = None, *, window: int | None = 8000, **more: Any) -> Branch:
-    asked = {name: more.pop(name) for name in tuple(more) if name in ("max_output", "label", "tools", "tools_tokens", "caller")}
+def branch(
+    messages: tuple[Message, ...], memory: Memory | None = None, *, window: int | None = 8000, **more: Any
+) -> Branch:
+    asked = {
+        name: more.pop(name)
+        for name in tuple(more)
+        if name in ("max_output", "label", "tools", "tools_tokens", "caller")
+    }
     made = Branch(a_call(messages, **asked), a_snap(window, **more))
     through(made.recall(), memory or Memory())
     return made
@@ -76,7 +82,7 @@ def asked(made: Branch) -> Recall:
     return step
 
 
-# -- what the store is asked ---------------------------------------------------------------------------------------------
+# -- what the store is asked --
 
 
 def test_every_boundary_is_looked_up_newest_first_and_the_beginning_too() -> None:
@@ -103,7 +109,7 @@ def test_hidden_state_belongs_to_callers_who_say_who_they_are(more: dict[str, An
     assert asked(Branch(a_call(SHORT, **more), a_snap())).named is named
 
 
-# -- prompts -------------------------------------------------------------------------------------------------------------
+# -- prompts --
 
 
 def test_a_whole_prompt_is_the_clients_own() -> None:
@@ -168,7 +174,7 @@ def test_a_learned_ratio_scales_an_estimate() -> None:
     assert prompt.report.tokens == round(1.5 * prompt.estimated)
 
 
-# -- which known prompt --------------------------------------------------------------------------------------------------
+# -- which known prompt --
 
 
 def test_the_same_request_is_told_again_as_it_was() -> None:
@@ -245,7 +251,7 @@ def test_a_compacted_branch_is_told_whole_again_only_well_below_the_trigger() ->
     assert not forgotten.was_compacted(whole, whole.report.tokens)
 
 
-# -- counting and planning -----------------------------------------------------------------------------------------------
+# -- counting and planning --
 
 
 def test_only_a_near_decision_without_a_report_is_uncertain() -> None:
@@ -297,7 +303,7 @@ def test_the_whole_of_what_is_clipped_is_stored() -> None:
     assert big not in "".join(item.text for item in made.prompt(planned).messages)
 
 
-# -- learning ------------------------------------------------------------------------------------------------------------
+# -- learning --
 
 
 def test_a_stated_limit_holds_for_this_call_at_once() -> None:
@@ -393,7 +399,7 @@ def test_the_output_is_not_lowered_where_no_limit_is_known() -> None:
     assert made.lowered(made.prompt(None), both()) is None
 
 
-# -- what is remembered --------------------------------------------------------------------------------------------------
+# -- what is remembered --
 
 
 def told(made: Branch, prompt: Prompt, reply: Reply) -> Remember:

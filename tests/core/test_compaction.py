@@ -7,7 +7,7 @@ import time
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.core import chain, measure
@@ -67,6 +67,7 @@ def accounted(said: tuple[Message, ...], told: tuple[Message, ...]) -> bool:
     return left >= 0
 
 
+@settings(max_examples=60)
 @given(conversations(), st.integers(300, 8_000))
 def test_a_compacted_prompt_is_sound_smaller_within_its_room_and_accounts_for_every_request(
     said: tuple[Message, ...], window: int
@@ -85,9 +86,10 @@ def test_a_compacted_prompt_is_sound_smaller_within_its_room_and_accounts_for_ev
     assert accounted(said, told)
     newest = next(item for item in reversed(said) if item.role == "user")
     assert newest in told or any("left out here by the gateway" in item.text for item in told if item.role == "user")
-    assert [item for item in told if item.role == "system"][:1] == [item for item in said[:1] if item.role == "system"]
+    assert told[: known.lead] == said[: known.lead]
 
 
+@settings(max_examples=60)
 @given(conversations(), st.integers(300, 8_000))
 def test_equal_histories_give_equal_bytes(said: tuple[Message, ...], window: int) -> None:
     first, second = made(history(said), window), made(history(said), window)
@@ -98,6 +100,7 @@ def test_equal_histories_give_equal_bytes(said: tuple[Message, ...], window: int
         assert assemble(said, links, first) == assemble(said, links, second)
 
 
+@settings(max_examples=60)
 @given(conversations(), st.integers(300, 4_000), st.lists(st.sampled_from("uam"), min_size=1, max_size=6))
 def test_what_follows_is_only_ever_added_behind(said: tuple[Message, ...], window: int, more: list[str]) -> None:
     known = history(said)
@@ -115,6 +118,7 @@ def test_what_follows_is_only_ever_added_behind(said: tuple[Message, ...], windo
         before = after
 
 
+@settings(max_examples=60)
 @given(conversations(), st.integers(300, 4_000), st.data())
 def test_a_compaction_is_found_again_until_something_it_rests_on_is_edited(
     said: tuple[Message, ...], window: int, data: st.DataObject
@@ -296,9 +300,10 @@ def test_planning_takes_linear_time() -> None:
         assert made(known, 32_000) is not None
         return time.process_time() - begun
 
-    assert seconds(1_600) < 30 * max(seconds(200), 0.01)
+    assert seconds(800) < 30 * max(seconds(100), 0.01)
 
 
+@settings(max_examples=60)
 @given(conversations())
 def test_groups_are_never_parted(said: tuple[Message, ...]) -> None:
     known = history(said)

@@ -16,7 +16,7 @@ def history(*texts: str) -> tuple[Message, ...]:
 
 ORDERS = [
     "You are performing a CONTEXT CHECKPOINT COMPACTION. Create a handoff summary for another LLM.",
-    "Your task is to create a detailed summary of the conversation so far, paying close attention to the user's requests.",
+    "Your task is to create a detailed summary of the conversation so far, paying attention to the user's requests.",
     "Create a comprehensive structured summary of our session.",
     "Provide a detailed prompt for continuing our conversation above.",
     "Please give me a concise summary of the above conversation",

@@ -36,7 +36,9 @@ KEYS = [
 
 
 @pytest.mark.parametrize("key", KEYS)
-@pytest.mark.parametrize("around", ["{}", "Incorrect API key provided: {}.", "'{}'", '{{"key":"{}"}}', "?api_key={}&x", "`{}`"])
+@pytest.mark.parametrize(
+    "around", ["{}", "Incorrect API key provided: {}.", "'{}'", '{{"key":"{}"}}', "?api_key={}&x", "`{}`"]
+)
 def test_a_key_of_a_known_shape_vanishes(key: str, around: str) -> None:
     shown = redacted(around.format(key))
     assert REDACTED in shown

@@ -111,7 +111,7 @@ def test_what_cannot_be_clipped_enough_is_no_tail() -> None:
 
 
 def test_an_older_group_is_clipped_only_until_there_are_four_messages() -> None:
-    said = (user("a " * 900), model(lines(300)), user("b " * 99), model(lines(300)), user("c"))
+    said = (model("a " * 900), model(lines(300)), user("b " * 99), model(lines(300)), user("c"))
     tail = chosen(history(said), 900, 4_000)
     assert tail is not None
     assert tail.start == 1

@@ -22,12 +22,8 @@ SOUND = st.builds(
     TOKENS,
     TOKENS,
 )
-TARIFFS = st.builds(
-    Tariff, input=PRICES, output=PRICES, cached=st.none() | PRICES, cache_write=st.none() | PRICES
-)
-ROW = UsageRow(
-    id="use_1", request="r", tenant="t", key="k", upstream="u", asked_model="a", model="m", opened_at=1.0
-)
+TARIFFS = st.builds(Tariff, input=PRICES, output=PRICES, cached=st.none() | PRICES, cache_write=st.none() | PRICES)
+ROW = UsageRow(id="use_1", request="r", tenant="t", key="k", upstream="u", asked_model="a", model="m", opened_at=1.0)
 
 
 def test_a_call_costs_its_tokens_at_their_prices() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -26,7 +27,7 @@ def data(*chunks: bytes) -> list[bytes | None]:
 
 def cuts(body: bytes, places: list[int]) -> list[bytes]:
     bounds = [0, *sorted(place % (len(body) + 1) for place in places), len(body)]
-    return [body[start:end] for start, end in zip(bounds, bounds[1:], strict=False)]
+    return [body[start:end] for start, end in pairwise(bounds)]
 
 
 def by_the_book(body: bytes) -> list[bytes]:

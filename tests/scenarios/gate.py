@@ -175,7 +175,9 @@ class Gate:
         return await self.client.get(path)
 
     async def rows(self) -> list[UsageRow]:
-        """Every usage row, oldest first."""
+        """Every usage row, oldest first, once all that outlives its request is done."""
+        assert self.app._gateway is not None
+        await self.app._gateway.drain()
         found = [row for row in await self.store.usage(UsageQuery(limit=100_000)) if isinstance(row, UsageRow)]
         return sorted(found, key=lambda row: (row.opened_at, row.id))
 
