@@ -350,7 +350,6 @@ class _Serving:
     async def claim(self, key: bytes) -> bool:
         """Single-flight per branch: first among our own calls, then among replicas."""
         gateway = self.gateway
-        key = self.call.caller.tenant.encode() + b"\0" + key
         running = gateway.leases.get(key)
         if running is not None:
             await asyncio.wait([running], timeout=_WAIT)

@@ -94,10 +94,12 @@ class Entry:
 
 class ScriptedUpstream:
     """Serves `handler` on a free port of 127.0.0.1. Stopping it ends what still runs. An exception in a handler
-    (a wrong assertion in a script, say) is raised by `__aexit__`."""
+    (a wrong assertion in a script, say) is raised by `__aexit__`. `kernel` bounds the bytes that the kernel takes of
+    what is written to a client which does not read (else it is megabytes)."""
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: Handler, *, kernel: int | None = None) -> None:
         self.handler = handler
+        self._kernel = kernel
         self.ledger: list[Entry] = []
         self.connections = 0
         """Connections accepted so far."""
@@ -110,6 +112,8 @@ class ScriptedUpstream:
 
     async def __aenter__(self) -> ScriptedUpstream:
         self._server = await asyncio.get_running_loop().create_server(lambda: _Connection(self), "127.0.0.1", 0)
+        if self._kernel is not None:  # accepted sockets inherit it
+            self._server.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._kernel)
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1"
         return self
 

@@ -65,6 +65,11 @@ def test_a_learned_window_is_written_at_once_and_lives_for_a_day() -> None:
     assert known.limits(Policy(), PLAIN, "main", NOW + LIFETIME).total is None
 
 
+def test_everything_that_is_known_can_be_listed_in_order() -> None:
+    known = Calibrations(tuple(Calibration(upstream=name, model="m") for name in ("b", "a")))
+    assert [entry.upstream for entry in known.known] == ["a", "b"]
+
+
 def test_input_and_total_limits_are_kept_apart_and_both() -> None:
     known = Calibrations()
     known.take("main", "m", lesson(learned=Limits(total=4_000, source="learned")), NOW)

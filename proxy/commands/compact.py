@@ -137,7 +137,7 @@ def _text(raw: msgspec.Raw | None) -> str:
 
 def _print(found: Outcome, asked: Asked) -> None:
     model = "" if found.model == _UNNAMED else f", model {plain(found.model)}"
-    head = f"{number(found.messages)} messages in {number(found.turns)} turns{model}"
+    head = f"{_many(found.messages, 'message')} in {_many(found.turns, 'turn')}{model}"
     _write(head + (f"; {found.repaired} repaired" if found.repaired else ""))
     _write("")
     _sizes(found)
@@ -210,7 +210,7 @@ def _noted(notes: Notes) -> None:
 
 
 def _cut(found: Outcome) -> None:
-    gone = f"{number(found.replaced_messages)} messages ({number(found.replaced_tokens)} tokens)"
+    gone = f"{_many(found.replaced_messages, 'message')} ({number(found.replaced_tokens)} tokens)"
     _write("What was cut")
     _write(f"  {gone}: the notes stand for them")
     for clip in found.clips:
@@ -229,6 +229,10 @@ def _too_large(found: Outcome) -> str:
 
 def _lines(text: str) -> str:
     return "\n".join(plain(line) for line in text.split("\n"))
+
+
+def _many(count: int, name: str) -> str:
+    return f"1 {name}" if count == 1 else f"{number(count)} {name}s"
 
 
 def _write(text: str) -> None:

@@ -15,6 +15,8 @@ _SCAN: Final = 200_000
 """Characters of one text that are looked at, half from each end."""
 
 # Two linear steps: runs of characters that identifiers are made of, then an anchored look at each short run.
+_GUTTER: Final = re.compile(r"^[ \t]{0,12}(\d{1,7})(?:\t|\u2192| ?[|\u2502])", re.MULTILINE)
+"""Numbers in front of the lines of a listing: places in an output, hardly names of anything."""
 _RUN: Final = re.compile(r"(?:[\w./@#$€£~+\\:=&?%-]|(?<=\d),(?=\d{3}))+")
 _MARKS: Final = re.compile(r"[\d/\\._@#]")
 _SPLIT: Final = re.compile(r"[=&?]|::")
@@ -38,9 +40,13 @@ _ENDINGS: Final = frozenset(
 def identifiers(text: str) -> Iterator[tuple[str, str]]:
     """Pairs (kind, identifier) in `text`, in order, repeats included. Linear in its length.
 
-    Kinds: url, path, id (letters and digits, addresses, versions, dates), number, name (in code).
+    Kinds: url, path, id (letters and digits, addresses, versions, dates), number, name (in code), line (the number of
+    a line in a listing).
     """
     text = ends(text)
+    lines = _GUTTER.findall(text)
+    if lines:
+        text = _GUTTER.sub(" ", text)
     if "http" in text:
         for found in _URL.finditer(text):
             yield "url", found.group().rstrip(_EDGES)
@@ -52,6 +58,9 @@ def identifiers(text: str) -> Iterator[tuple[str, str]]:
             kind = kind_of(piece)
             if kind:
                 yield kind, piece
+    for number in lines:
+        if len(number) > 1:
+            yield "line", number
 
 
 def kind_of(piece: str) -> str:

@@ -37,10 +37,10 @@ _FRESH_HALF: Final = 4.0
 _STALE_HALF: Final = 130.0
 _EVER: Final = 0.3
 """Messages after which the fresh and the lasting part of a sighting's worth are halved, and what is never lost."""
-_DEARNESS: Final = 0.6
+_DEARNESS: Final = 0.35
 """Exponent of an entry's price: below 1, so that long paths are not driven out by short numbers."""
 _WORTH: Final[Mapping[str, float]] = MappingProxyType(
-    {"url": 0.7, "id": 0.8, "number": 0.8, "name": 0.33, "command": 0.2, "error": 0.1}
+    {"url": 0.7, "id": 0.8, "number": 0.8, "name": 0.33, "line": 0.1, "command": 0.2, "error": 0.1}
 )
 _SHORT_NUMBER: Final = 0.5
 _SEPARATOR: Final = 2
@@ -48,7 +48,7 @@ _SEPARATOR: Final = 2
 _PASSES: Final = 4
 _FULL: Final = 0.97
 """How often a listing is written anew to use its budget, and when it is used well enough."""
-_OWN_PART: Final = 16
+_OWN_PART: Final = 40
 """Commands, and errors, may take this part of the budget before all others compete."""
 
 USER, MODEL, CALL, RESULT = range(4)
@@ -150,6 +150,8 @@ class Ledger:
             seen = self._seen.get(text)
             if seen is None:
                 seen = self._seen[text] = _Seen(kind, len(self._seen))
+            elif seen.kind == "line":
+                seen.kind = kind
             seen.times[by] += 1
             seen.last[by] = self._clock
             seen.turn = turn
@@ -235,6 +237,6 @@ class Ledger:
                 fresh = _FRESH * 0.5 ** (age / _FRESH_HALF) + 0.5 ** (age / _STALE_HALF) + _EVER
                 total += _WEIGHT[by] * math.pow(times, _OFTEN) * fresh
         worth = _WORTH.get(seen.kind, 1.0)
-        if seen.kind == "number" and len(text) < 3:
+        if seen.kind in ("number", "line") and len(text) < 3:
             worth *= _SHORT_NUMBER
         return total * worth / math.pow(price, _DEARNESS)

@@ -20,8 +20,9 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the ledger: an identifier that must survive.
 
-    `kind` is path, url, id, number, command or error; `turn` is the turn it was last seen in; `source` names the
-    tool whose call or result it came from (the call that would get it again), "" for prose.
+    `kind` is path, url, id, number, line (of a listing), name (in code), command or error; `turn` is the turn it was
+    last seen in; `source` names the tool whose call or result it came from (the call that would get it again), "" for
+    prose.
     """
 
     kind: str

@@ -32,6 +32,11 @@ def concerns_all(failure: BaseException) -> bool:
     return isinstance(failure, StoreUnavailable) or primary_code(failure) in _FOR_ALL
 
 
+def is_full(failure: BaseException) -> bool:
+    """Whether the disk has no room left for this write; for a smaller one it may."""
+    return primary_code(failure) == sqlite3.SQLITE_FULL
+
+
 def unavailable(failure: BaseException) -> WeirgateError:
     """The house's error for it. Errors of ours pass as they are."""
     if isinstance(failure, WeirgateError):

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from proxy.core.errors import StoreUnavailable, WeirgateError
 from proxy.core.usage import UsageRow
-from proxy.store.failures import concerns_all, unavailable
+from proxy.store.failures import concerns_all, is_full, unavailable
 from proxy.store.rows import usage_values
 from proxy.store.statements import Statements
 
@@ -33,6 +33,10 @@ BATCH = 1_024
 
 LINGER = 0.02
 """Seconds that work nobody waits for may stay with the loop. What is awaited takes it along sooner."""
+
+
+OWED = 10_000
+"""Most closed rows kept for the time when writing works again; the oldest go first."""
 
 
 class Kind(Enum):
@@ -96,6 +100,7 @@ class GroupCommit:
         self._lost = False
         self.failing: WeirgateError | None = None
         """The last write's failure; None once a write has succeeded again."""
+        self._owed: dict[tuple[str, str], UsageRow] = {}
 
     # -- the loop's side ---------------------------------------------------------------------------------------------
 
@@ -198,6 +203,8 @@ class GroupCommit:
             while (jobs := self._take(connection, more)) is not None:
                 more = self._attend(connection, jobs) and more
         finally:
+            if self._owed:
+                self._pay(connection)
             self._finish(connection)
             self._call(_settle, self._ended, None)
 
@@ -251,6 +258,18 @@ class GroupCommit:
                 self._one_by_one(connection, jobs)
         if self._lost:
             self._tell_of_lost(jobs)
+        if self._owed and self.failing is None:
+            self._pay(connection)
+
+    def _pay(self, connection: sqlite3.Connection) -> None:
+        """Write the rows whose closing failed with the disk: their calls were made, whatever their clients were told.
+        Also before the connection is closed, for the last time. What the database does not take now, it never will."""
+        rows, self._owed = self._owed, {}
+        try:
+            self._transact(connection, [Job(Kind.CLOSE, row) for row in rows.values()], careful=True)
+        except Exception as failure:
+            if concerns_all(failure) or is_full(failure):
+                self._owed = rows
 
     def _one_by_one(self, connection: sqlite3.Connection, jobs: list[Job]) -> None:
         for place, job in enumerate(jobs):
@@ -267,8 +286,15 @@ class GroupCommit:
         if isinstance(error, StoreUnavailable) and error.retry:
             self.failing = error
         for job in jobs:
+            if job.kind is Kind.CLOSE and (concerns_all(failure) or is_full(failure)):
+                self._owe(job.what)
             job.result, job.error = None, _own(error)
             self._lost = self._lost or job.kind is Kind.OPEN
+
+    def _owe(self, row: UsageRow) -> None:
+        if len(self._owed) >= OWED:
+            del self._owed[next(iter(self._owed))]
+        self._owed[row.tenant, row.id] = row
 
     def _tell_of_lost(self, jobs: list[Job]) -> None:
         """An opening has no waiter. Whoever waits for all openings (`opened`) is told; the closing will write the

@@ -195,6 +195,7 @@ class SqliteStore:
 
         def then(job: Job) -> None:
             found, labelled = job.result or (None, None)
+            job.result = None
             self._recent.settle(owner, places, found, era)
             if what.label is not None and labelled is not None:
                 self._recent.keep_label(owner, what.label, labelled, era)

@@ -394,6 +394,21 @@ def test_the_output_is_lowered_where_that_alone_can_help(
         assert (found.report.output, found.report.window) == (lowered, refused.limit or 8000)
 
 
+def test_a_reported_size_lowers_an_output_limit_that_would_be_refused_each_time() -> None:
+    plain = branch(SHORT, max_output=4000)
+    prompt = plain.prompt(None)
+    assert plain.roomy(prompt) is prompt  # nothing was reported yet
+    for reported, lowered in ((5000, 8000 - 160 - 5000), (3000, 4000), (7835, 4000)):
+        known = branch(SHORT, Memory(anchor=anchor_for(plain, prompt, reported=reported)), max_output=4000)
+        told = known.roomy(known.prompt(None))
+        assert told.max_output == lowered
+        assert told.report.output == (lowered if lowered < 4000 else None)
+    for more in ({"max_output": None}, {"max_output": 4000, "window": None}, {"max_output": 4000, "tools": b"[1]"}):
+        other = branch(SHORT, Memory(anchor=anchor_for(plain, prompt, reported=5000)), **more)
+        whole = other.prompt(None)
+        assert other.roomy(whole) is whole
+
+
 def test_the_output_is_not_lowered_where_no_limit_is_known() -> None:
     made = branch(SHORT, window=None, max_output=4000)
     assert made.lowered(made.prompt(None), both()) is None

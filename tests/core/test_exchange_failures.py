@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from proxy.core import overflow
@@ -126,6 +128,25 @@ def test_after_three_recoveries_each_smaller_the_client_gets_the_one_text() -> N
     assert (error.status, error.code, error.param) == (400, "context_length_exceeded", "messages")
     assert error.message == overflow.final_text(8001, 8000)
     assert isinstance(error.__cause__, TooLong)
+
+
+@pytest.mark.parametrize("stated", [True, False])
+@pytest.mark.parametrize("limit", range(700, 14000, 700))
+def test_whatever_the_window_each_try_is_smaller_than_the_one_before(limit: int, stated: bool) -> None:
+    """A provider that refuses everything, with its numbers or without."""
+    flow = exchange(a_call(LONG), a_snap(100_000))
+    sizes: list[int] = []
+    answers: dict[type, Any] = {Recall: lambda step: Memory(), Claim: lambda step: True, Count: estimates}
+    step = next(flow)
+    with pytest.raises(WindowExceeded):
+        while len(sizes) < 9:
+            if isinstance(step, Send):
+                sizes.append(step.prompt.estimated)
+                step = flow.throw(too_long(kind="input", limit=limit) if stated else too_long())
+            else:
+                step = flow.send(answers.get(type(step), lambda step: None)(step))
+    assert 1 <= len(sizes) <= 1 + RECOVERIES
+    assert sizes == sorted(set(sizes), reverse=True)
 
 
 def test_what_cannot_be_made_smaller_is_not_sent_again() -> None:

@@ -142,7 +142,8 @@ async def test_a_failing_provider_is_not_flooded(house: House) -> None:
     for _ in range(40):
         with pytest.raises(Overloaded):
             await house.serve(chat(), provider, budget=0.2)
-    assert 40 < len(provider.requests) <= 40 + 3 + 0.2 * 40 + 1
+    # The whole share, and no more: a repeat that was not made is not counted.
+    assert 40 + 3 + 0.2 * 40 - 2 <= len(provider.requests) <= 40 + 3 + 0.2 * 40 + 1
 
 
 def test_the_retry_budget_is_a_share_of_the_calls() -> None:

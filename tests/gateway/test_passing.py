@@ -18,7 +18,7 @@ from proxy.core.errors import (
     Unreachable,
 )
 from proxy.core.policy import Mode, ModelCard, Policy
-from proxy.core.steps import RunTools
+from proxy.core.steps import Caller, RunTools
 from proxy.core.usage import UsageRow
 from proxy.dialects.embeddings import read_embeddings_usage
 from proxy.gateway import _Serving
@@ -72,6 +72,14 @@ async def test_callers_have_scopes_of_their_own(house: House) -> None:
         for call in (chat(), chat(tenant="u"), chat(user="a"), chat(user="b"), chat(tenant="u", user="a"))
     }
     assert len(scopes) == 5
+
+
+async def test_the_scopes_of_many_callers_are_remembered_within_a_bound(house: House) -> None:
+    first = house.gateway.scope_of(Caller(tenant="t", key="k"))
+    scopes = {house.gateway.scope_of(Caller(tenant="t", key="k", end_user=str(number))) for number in range(5000)}
+    assert len(scopes) == 5000
+    assert len(house.gateway._scopes) < 5000
+    assert house.gateway.scope_of(Caller(tenant="t", key="k")) == first
 
 
 async def test_a_step_that_this_release_has_no_part_for_is_refused(house: House) -> None:

@@ -11,6 +11,7 @@ import random
 
 import pytest
 
+from proxy.core.usage import UsageRow
 from tests.fakes import ScriptedUpstream, SeenRequest, tool_call
 from tests.scenarios.conftest import Figure
 from tests.scenarios.gate import Answer, Gate, Wire, assistant, gate, shown, system, tool, user
@@ -72,59 +73,92 @@ class Agent:
         self.answered += await self.call() is not None
 
 
-async def session(turns: int, stream: bool, stated: int | None) -> tuple[Agent, StrictUpstream, dict[str, int]]:
+class Session:
+    """How a session went: the client's side, the provider's, and the store."""
+
+    def __init__(self, agent: Agent, provider: StrictUpstream, stored: dict[str, int], rows: list[UsageRow]) -> None:
+        self.agent = agent
+        self.provider = provider
+        self.stored = stored
+        self.rows = rows
+
+
+async def session(turns: int, stream: bool, stated: int | None) -> Session:
     """`turns` turns through the gateway that was told a window of `stated` tokens."""
     provider = StrictUpstream(window=WINDOW, answer=model)
     async with ScriptedUpstream(provider) as up, gate(up.url, window=stated) as weir:
         agent = Agent(weir, stream)
         for number in range(turns):
             await agent.turn(number)
-        return agent, provider, await weir.stored()
+        return Session(agent, provider, await weir.stored(), await weir.rows())
 
 
-@pytest.mark.parametrize("turns", [14, 200])
-@pytest.mark.parametrize("stream", [False, True], ids=["json", "sse"])
-async def test_every_turn_of_a_session_is_answered(turns: int, stream: bool, figure: Figure) -> None:
-    agent, provider, stored = await session(turns, stream, WINDOW)
-    kind = f"session {turns} turns {'SSE' if stream else 'JSON'}"
-    spent = sum(quarter(shown(message)) + 4 for message in agent.history) / turns
+async def prove_a_known_window(turns: int, stream: bool, figure: Figure) -> None:
+    played = await session(turns, stream, WINDOW)
+    kind = f"session of {turns} turns, {'SSE' if stream else 'JSON'}"
+    spent = sum(quarter(shown(message)) + 4 for message in played.agent.history) / turns
     assert 800 < spent < 950, "the session is not the one that the figures are about"
-    figure(f"{kind}: turns answered", agent.answered, f"== {turns}")
-    figure(f"{kind}: malformed prompts", len(provider.violations), "== 0")
-    figure(f"{kind}: refused by the provider", provider.overflows, "== 0")
-    figure(f"{kind}: compactions a turn", stored["compaction"] / turns, f"<= {1 / 3}")
-    assert stored["compaction"] >= 1
-    assert stored["usage"] == len(agent.answers)
+    figure.all(
+        (f"{kind}: turns answered", played.agent.answered, f"== {turns}"),
+        (f"{kind}: malformed prompts", len(played.provider.violations), "== 0"),
+        (f"{kind}: refused by the provider", played.provider.overflows, "== 0"),
+        (f"{kind}: compactions a turn", played.stored["compaction"] / turns, f"<= {1 / 3}"),
+    )
+    assert played.stored["compaction"] >= 1
+    assert len(played.rows) == len(played.agent.answers) == played.provider.served
 
 
-@pytest.mark.parametrize("stated", [4 * WINDOW, None], ids=["four times too high", "unknown"])
-@pytest.mark.parametrize("stream", [False, True], ids=["json", "sse"])
+async def prove_a_wrong_window(turns: int, stream: bool, stated: int | None, figure: Figure) -> None:
+    played = await session(turns, stream, stated)
+    refused, made = played.provider.overflows, played.stored["compaction"]
+    kind = f"session of {turns} turns, window {stated or 'unknown'}, {'SSE' if stream else 'JSON'}"
+    figure.all(
+        (f"{kind}: turns answered", played.agent.answered, f"== {turns}"),
+        (f"{kind}: malformed prompts", len(played.provider.violations), "== 0"),
+        (f"{kind}: refusals a compaction", refused / made, "<= 1"),
+        (f"{kind}: compactions a turn", made / turns, f"<= {1 / 3}"),
+    )
+    assert refused, "nothing was refused: the window was not wrong"
+    assert sum(row.purpose == "recovery" for row in played.rows) == refused
+
+
+formats = pytest.mark.parametrize("stream", [False, True], ids=["json", "sse"])
+wrong = pytest.mark.parametrize("stated", [4 * WINDOW, None], ids=["four times too high", "unknown"])
+
+
+@formats
+async def test_a_session_of_fourteen_turns_is_answered(stream: bool, figure: Figure) -> None:
+    await prove_a_known_window(14, stream, figure)
+
+
+@pytest.mark.timeout(240)
+async def test_a_session_of_two_hundred_turns_is_answered(figure: Figure) -> None:
+    await prove_a_known_window(200, True, figure)
+
+
+@formats
+@wrong
 async def test_a_window_that_is_wrong_or_unknown_costs_one_refusal_a_compaction_at_most(
     stated: int | None, stream: bool, figure: Figure
 ) -> None:
-    turns = 60
-    agent, provider, stored = await session(turns, stream, stated)
-    kind = f"session, window {stated or 'unknown'}, {'SSE' if stream else 'JSON'}"
-    figure(f"{kind}: turns answered", agent.answered, f"== {turns}")
-    figure(f"{kind}: malformed prompts", len(provider.violations), "== 0")
-    figure(f"{kind}: refusals a compaction", provider.overflows / stored["compaction"], "<= 1")
-    figure(f"{kind}: compactions a turn", stored["compaction"] / turns, f"<= {1 / 3}")
-    assert provider.overflows, "nothing was refused: the window was not wrong"
-    recovered = [answer for answer in agent.answers if answer.compaction == "recovered"]
-    assert len(recovered) == provider.overflows
+    await prove_a_wrong_window(30, stream, stated, figure)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("stated", [WINDOW, 4 * WINDOW, None], ids=["right", "four times too high", "unknown"])
-async def test_a_session_of_a_thousand_turns_is_answered(stated: int | None, figure: Figure) -> None:
-    turns = 1000
-    agent, provider, stored = await session(turns, True, stated)
-    kind = f"session {turns} turns, window {stated or 'unknown'}"
-    figure(f"{kind}: turns answered", agent.answered, f"== {turns}")
-    figure(f"{kind}: malformed prompts", len(provider.violations), "== 0")
-    figure(f"{kind}: refusals a compaction", provider.overflows / stored["compaction"], "<= 1")
-    figure(f"{kind}: compactions a turn", stored["compaction"] / turns, f"<= {1 / 3}")
+@formats
+async def test_two_hundred_turns_are_answered_in_either_format(stream: bool, figure: Figure) -> None:
+    await prove_a_known_window(200, stream, figure)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@formats
+@wrong
+async def test_two_hundred_turns_with_a_wrong_window_are_answered(
+    stated: int | None, stream: bool, figure: Figure
+) -> None:
+    await prove_a_wrong_window(200, stream, stated, figure)
 
 
 async def test_without_the_gateway_the_same_session_breaks() -> None:

@@ -1,7 +1,7 @@
 """Real conversations, replayed message by message through windows that are far too small for them.
 
 Three passes through one gateway for each window: the first is judged, the second and the third must change nothing.
-The fast selection is every fourth short conversation and parts of the long ones, cold in the middle of a history too;
+The fast selection is every fifth short conversation and parts of the long ones, cold in the middle of a history too;
 `make slow` plays them all.
 """
 
@@ -21,20 +21,20 @@ pytestmark = pytest.mark.data
 RECALL = {4_000: 0.75, 8_000: 0.96, 32_000: 0.995}
 KEPT = ("conversation", "reply", "compaction", "hidden", "result")
 PARTS = {
-    "specstory-2026-06-18-14-52-09": range(600, 640),
-    "cursor-pt-plano": range(60),
-    "pi-refactor-full": range(300, 340),
-    "aider-day-20240809": range(80),
-    "specstory-2026-07-20-13-11-09": range(60),
-    "openhands-ponylang__ponyc-4595": range(1000),
-    "tau-airline-2-1": range(1000),
+    "specstory-2026-06-18-14-52-09": range(600, 624),
+    "cursor-pt-plano": range(44),
+    "pi-refactor-full": range(300, 324),
+    "aider-day-20240809": range(50),
+    "specstory-2026-07-20-13-11-09": range(40),
+    "openhands-ponylang__ponyc-4595": range(40),
+    "tau-airline-2-1": range(44),
 }
 
 
 def selection() -> list[Tape]:
-    """Parts of long conversations, and a quarter of the short ones."""
+    """Parts of long conversations, and a fifth of the short ones."""
     rows = list(data.conversations())
-    short = [row for row in rows if row.id not in PARTS and len(row.messages) <= 40][::4]
+    short = [row for row in rows if row.id not in PARTS and len(row.messages) <= 40][::5]
     return [Tape(row, PARTS[row.id]) for row in rows if row.id in PARTS] + [Tape(row) for row in short]
 
 

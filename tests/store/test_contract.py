@@ -142,7 +142,7 @@ async def test_what_is_remembered_twice_is_stored_once(store: Store) -> None:
 async def test_a_recall_sees_what_was_queued_before_it(store: Store) -> None:
     await store.remember("t", taught(reply="a1", anchor=anchor(1)), NOW)
     await store.recall("t", ask("a1"), NOW)
-    later = [asyncio.create_task(store.remember("t", taught(reply="a1", anchor=anchor(n)), NOW)) for n in (2, 3, 4)]
+    later = [store.remember("t", taught(reply="a1", anchor=anchor(n)), NOW) for n in (2, 3, 4)]
     await asyncio.sleep(0)  # each has queued its write and none is done
     assert (await store.recall("t", ask("a1"), NOW)).anchor == anchor(4)
     await asyncio.gather(*later)

@@ -193,7 +193,54 @@ async def test_a_full_disk_is_said_so_and_the_store_recovers_when_there_is_room(
         store.open_row(row("new"))
         await store.opened()
         await store.close_row(row("last", status="ok"))
-        assert {found.id for found in await store.usage(UsageQuery())} == acknowledged | {"new", "last"}
+        # The refused rows too: their calls were made, whatever the clients were told.
+        every = {f"row{number}": "ok" for number in range(200)} | {"new": "open", "last": "ok"}
+        assert {found.id: found.status for found in await store.usage(UsageQuery(limit=1_000))} == every
+
+
+async def test_rows_that_a_full_disk_kept_open_are_closed_at_the_latest_when_the_store_is(database: Path) -> None:
+    async with Opened(database) as opened:
+        store = opened.store
+        store.open_row(row("caught"))
+        await store.opened()
+
+        def before(connection: Watched, sql: str) -> None:
+            if sql == "BEGIN IMMEDIATE":
+                raise StoreUnavailable("The disk is away.")
+
+        opened.watch.before = before
+        with pytest.raises(StoreUnavailable):
+            await store.close_row(row("caught", status="ok"))
+    async with Opened(database) as opened:
+        assert [(found.id, found.status) for found in await opened.store.usage(UsageQuery())] == [("caught", "ok")]
+
+
+async def test_rows_kept_for_later_are_bounded_and_one_that_is_never_taken_is_let_go(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.store.group_commit.OWED", 3)
+    async with Opened(database) as opened:
+        store = opened.store
+
+        def away(_: Watched, sql: str) -> None:
+            if sql == "BEGIN IMMEDIATE":
+                raise StoreUnavailable("The disk is away.")
+
+        def bad(_: Watched, sql: str) -> None:
+            if sql.startswith("INSERT INTO usage"):
+                raise sqlite3.OperationalError("injected")
+
+        for after, left in ((None, {"row2", "row3", "row4"}), (bad, set())):
+            opened.watch.before = away
+            for number in range(5):
+                with pytest.raises(StoreUnavailable):
+                    await store.close_row(row(f"row{number}", tenant=f"after {after}", status="ok"))
+            opened.watch.before = after
+            await store.ready()
+            opened.watch.before = None
+            await store.ready()
+            found = await store.usage(UsageQuery(tenant=f"after {after}"))
+            assert {row.id for row in found} == left
 
 
 async def test_a_store_that_is_not_asked_to_recall_recovers_too(database: Path) -> None:
@@ -239,10 +286,8 @@ async def test_whoever_waits_for_an_opening_is_told_that_it_failed(database: Pat
 async def test_a_cancelled_caller_abandons_its_answer_and_not_its_write(database: Path) -> None:
     async with Opened(database) as opened:
         store = opened.store
-        calls = [asyncio.create_task(store.close_row(row(f"row{n}", status="ok"))) for n in range(1_000)]
-        calls += [
-            asyncio.create_task(store.remember("t", taught(reply=f"a{n}", anchor=anchor(n)), NOW)) for n in range(1_000)
-        ]
+        calls = [store.close_row(row(f"row{n}", status="ok")) for n in range(1_000)]
+        calls += [store.remember("t", taught(reply=f"a{n}", anchor=anchor(n)), NOW) for n in range(1_000)]
         await asyncio.sleep(0)  # all have queued
         for call in calls:
             call.cancel()

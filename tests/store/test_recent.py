@@ -76,7 +76,7 @@ async def test_a_recall_is_the_same_whether_or_not_it_is_answered_from_memory(
         else:
             told = taught(compaction=compaction(path[0], len(path), f"cmp_{variant}"))
             model.compactions[path[0], f"cmp_{variant}"] = len(path)
-        waiting.append(asyncio.create_task(store.remember("t", told, NOW)))
+        waiting.append(store.remember("t", told, NOW))
         await (waiting[-1] if awaited else asyncio.sleep(0))
     assert await store.recall("t", ask(*PATH), NOW) == model.recall(PATH)
     await asyncio.gather(*waiting)

@@ -18,6 +18,7 @@ from proxy.core.policy import Mode
 from proxy.core.steps import Call, Caller, Prompt, Report
 from proxy.dialects.chat.messages import read_message
 from proxy.dialects.chat.request import Bounds, decode_call, encode_prompt
+from proxy.dialects.strict import check_unique
 
 CALLER = Caller(tenant="t", key="k")
 USER = {"role": "user", "content": "hi"}
@@ -40,6 +41,13 @@ def prompt(call: Call, **changes: Any) -> Prompt:
         messages=call.messages, untouched=True, max_output=call.max_output, estimated=1, shape=b"", report=report
     )
     return msgspec.structs.replace(plain, **changes)
+
+
+def sound(body: bytes) -> dict[str, Any]:
+    """The value of a body that names nothing twice."""
+    check_unique(body)
+    value: dict[str, Any] = json.loads(body)
+    return value
 
 
 def refusal(body: bytes | dict[str, Any], headers: Mapping[str, str] | None = None) -> tuple[str, str | None]:
@@ -214,7 +222,7 @@ def test_another_model_name_changes_nothing_else() -> None:
 @pytest.mark.parametrize("options", [..., None, {}, {"include_usage": False}, {"include_obfuscation": False}])
 def test_a_stream_asks_for_its_usage(options: Any) -> None:
     call = decode(chat(stream=True) if options is ... else chat(stream_options=options, stream=True))
-    sent = json.loads(encode_prompt(call, prompt(call), "m"))
+    sent = sound(encode_prompt(call, prompt(call), "m"))
     kept = options if isinstance(options, dict) else {}
     assert sent["stream_options"] == {**kept, "include_usage": True}
     assert {**sent, "stream_options": 0} == {**json.loads(call.body), "stream_options": 0}
@@ -228,7 +236,7 @@ def test_an_answer_in_one_piece_is_not_asked_for_it() -> None:
 @pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
 def test_a_lowered_output_takes_the_place_of_the_clients(field: str) -> None:
     call = decode(chat(**{field: 4000, "z": 1}))
-    sent = json.loads(encode_prompt(call, prompt(call, max_output=64), "m"))
+    sent = sound(encode_prompt(call, prompt(call, max_output=64), "m"))
     assert sent == {**json.loads(call.body), field: 64}
 
 
@@ -288,4 +296,4 @@ def test_decoding_and_encoding_an_untouched_call_is_the_same_json(
     raw = json.dumps(value, separators=separators, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
     call = decode(raw)
     sent = encode_prompt(call, prompt(call, untouched=not apart), "n" if other else "m")
-    assert json.loads(sent) == {**value, "model": "n" if other else "m"}
+    assert sound(sent) == {**value, "model": "n" if other else "m"}
