@@ -2,7 +2,7 @@
 
     python benchmarks/retention.py                          # 4,000, 8,000 and 32,000 tokens, all conversations
     python benchmarks/retention.py --windows 4000 aider pi  # one window, conversations whose id begins so
-    python benchmarks/retention.py --misses 40              # the identifiers that were needed and gone, most wanted first
+    python benchmarks/retention.py --misses 40              # the identifiers that were needed and gone
 
 At each recorded assistant message the prompt for the history before it is made as the gateway makes it, and asked: are
 the identifiers there that this message uses and that had appeared before? Three definitions of an identifier are tried,
@@ -67,7 +67,7 @@ def tokens(text: str) -> frozenset[str]:
 
 
 def names(text: str) -> frozenset[str]:
-    """Definition 1 without bare numbers: recorded edits quote the line numbers of what was read, which no model writes."""
+    """Definition 1 without bare numbers: some recordings have line numbers in what the model says, which none writes."""
     return frozenset(found for found in classic(text) if not _BARE.fullmatch(found))
 
 
@@ -304,7 +304,10 @@ def table(scores: Iterable[Score], misses: int) -> None:
         times = sorted(score.times) or [0.0]
         each = [1 - gone / all_ for gone, all_, *_ in score.worst if all_]
         shares = "  ".join(f"{name} {score.share(n):.4f}" for n, (name, _) in enumerate(DEFINITIONS))
-        print(f"\nwindow {score.window}: recall  {shares}   per step {mean(score.each):.4f}  per conversation {mean(each):.4f}   (bar {BARS.get(score.window, 0)}, n {score.all[0]})")
+        print(
+            f"\nwindow {score.window}: recall  {shares}   (bar {BARS.get(score.window, 0)}, n {score.all[0]})\n"
+            f"  classic by step {mean(score.each):.4f}, by conversation {mean(each):.4f}"
+        )
         print(
             f"  steps {score.steps}, compactions {score.made}, floors {score.floors}, over {score.over} "
             f"(avoidable {score.avoidable}), unsound {score.unsound}, prefix {score.prefix[0]}/{score.prefix[1]}, "

@@ -54,6 +54,7 @@ from proxy.core.usage import Status, Usage, UsageRow
 from proxy.core.usage import closed as settled_row
 from proxy.dialects.chat.reply import is_error
 from proxy.dialects.chat.request import encode_prompt
+from proxy.leases import Leases
 from proxy.metrics import Metrics
 from proxy.refusals import refusal
 from proxy.retries import RetryBudget
@@ -63,10 +64,6 @@ from proxy.upstream import Request
 T = TypeVar("T")
 ReadUsage = Callable[[bytes], Usage | None]
 
-_LEASE: Final = 60.0
-"""Seconds a lease on compacting a branch lives; a process that died gives way after that."""
-_WAIT: Final = 30.0
-"""Seconds a second request waits for the first one's compaction."""
 _CALLERS: Final = 4096
 """Callers whose scope is kept; end users may be any number."""
 _LONGEST_RETRY: Final = 10.0
@@ -124,9 +121,8 @@ class Gateway:
         self.strict_usage = strict_usage
         self.wall = wall
         self.clock = clock
-        self.owner = token_hex(8)
         self.retries: dict[str, RetryBudget] = {}
-        self.leases: dict[bytes, asyncio.Future[None]] = {}
+        self.leases = Leases(store, wall, clock)
         self._tasks: set[asyncio.Future[Any]] = set()
         self._scopes: dict[Caller, bytes] = {}
 
@@ -247,8 +243,9 @@ class Gateway:
 
     def _done(self, future: asyncio.Future[Any]) -> None:
         self._tasks.discard(future)
-        if not future.cancelled():
-            future.exception()
+        failure = None if future.cancelled() else future.exception()
+        if failure is not None and not isinstance(failure, StoreUnavailable):
+            future.get_loop().call_exception_handler({"message": f"a task failed: {type(failure).__name__}"})
 
     async def drain(self) -> None:
         """Wait for everything that outlives its request."""
@@ -348,26 +345,16 @@ class _Serving:
             return Memory()
 
     async def claim(self, key: bytes) -> bool:
-        """Single-flight per branch: first among our own calls, then among replicas."""
-        gateway = self.gateway
-        running = gateway.leases.get(key)
-        if running is not None:
-            await asyncio.wait([running], timeout=_WAIT)
-            return False
-        gateway.leases[key] = asyncio.get_running_loop().create_future()
-        self._lease = key
-        try:
-            return await gateway.store.claim(self.call.caller.tenant, key, gateway.owner, gateway.wall(), _LEASE)
-        except StoreUnavailable:
-            return True
+        ours, first = await self.gateway.leases.claim(self.call.caller.tenant, key)
+        if ours:
+            self._lease = key
+        return first
 
     def release(self) -> None:
-        """Let the next call of this branch go on: the planning is over. Safe to call twice."""
+        """The planning is over, or the call. Safe to call twice."""
         key, self._lease = self._lease, None
-        if key is None:
-            return
-        self.gateway.leases.pop(key).set_result(None)
-        self.gateway.spawn(_quietly(self.gateway.store.release(self.call.caller.tenant, key, self.gateway.owner)))
+        if key is not None:
+            self.gateway.spawn(self.gateway.leases.release(self.call.caller.tenant, key))
 
     async def send(self, step: Send) -> Reply:
         gateway, target = self.gateway, self.destination.target

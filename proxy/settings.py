@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -42,7 +41,7 @@ from proxy.configfile.fields import (
     upstream_headers,
 )
 from proxy.configfile.references import resolve
-from proxy.core.policy import specificity
+from proxy.core.policy import matches, specificity
 
 PREFIX = "WEIRGATE_"
 
@@ -88,7 +87,7 @@ class Server(Section):
     ping: Positive = 15.0
     """Seconds between the comments that keep a silent stream open."""
     drain_delay: Seconds = 0.0
-    """Seconds after SIGTERM that new requests are still served while /readyz says 503, for a load balancer to notice."""
+    """Seconds after SIGTERM that /readyz says 503 while new requests are served, until a load balancer has noticed."""
     drain: Seconds = 300.0
     """Seconds that running requests may take to finish after that."""
     limits: Limits = Limits()
@@ -293,7 +292,7 @@ def resolve_model(settings: Settings, name: str) -> Route | None:
     models = settings.models
     if not models and len(settings.upstreams) == 1:
         return Route(upstream=next(iter(settings.upstreams)), model=name, pattern="*")
-    fitting = [name] if name in models else [each for each in models if fnmatchcase(name, each)]
+    fitting = [name] if name in models else [each for each in models if matches(each, name)]
     if not fitting:
         return None
     pattern = max(fitting, key=specificity)

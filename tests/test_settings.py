@@ -289,15 +289,12 @@ def test_the_exact_name_goes_before_the_most_specific_pattern(
     assert (found.upstream, found.model, found.pattern) == route
 
 
-def test_an_exact_name_is_never_lost_to_a_pattern_with_a_set(tmp_path: Path) -> None:
-    text = MAIN + 'models: {"gpt-[456]o": {upstream: main, model: set}, gpt-4o: {upstream: main, model: exact}}'
+def test_brackets_in_a_name_are_brackets(tmp_path: Path) -> None:
+    text = MAIN + 'models: {"claude[1m]*": {upstream: main, model: long}, "claude1": {upstream: main, model: other}}'
     settings = load(write(tmp_path, text), {})
     assert [
-        found and found.model for found in (resolve_model(settings, "gpt-4o"), resolve_model(settings, "gpt-5o"))
-    ] == [
-        "exact",
-        "set",
-    ]
+        found and found.model for found in (resolve_model(settings, "claude[1m]-x"), resolve_model(settings, "claude1"))
+    ] == ["long", "other"]
 
 
 def test_a_name_that_nothing_fits_goes_nowhere(tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ class Branch:
     def observed(self, prompt: Prompt) -> Prompt:
         """Mode observe: the client's own bytes go out; the report says what would have been done."""
         return msgspec.structs.replace(
-            prompt, messages=self.call.messages, untouched=True, max_output=self.call.max_output
+            prompt, messages=self.call.messages, untouched=True, verbatim=True, max_output=self.call.max_output
         )
 
     def _applicable(self) -> tuple[Compaction, ...]:

@@ -59,9 +59,8 @@ def plan(history: History, room: Room, policy: Policy, before: int, share: float
     must stay are too large, or nothing lies before them.
     """
     goal = int(_goal(history, room) * share)
-    spare = goal - history.fixed
-    if spare < room.window // 16:
-        spare = max(room.window // 16, min(goal, room.fit) - history.fixed)
+    # Where system and tools take most of the target, half of what they leave below the trigger is to be used.
+    spare = max(goal - history.fixed, int((room.trigger - history.fixed) * share) // 2, room.window // 16)
     tail = _tail(history, room, policy, spare)
     if tail is None:
         return None
@@ -70,7 +69,7 @@ def plan(history: History, room: Room, policy: Policy, before: int, share: float
         made = _write(matter, policy, _budget(history, tail, room, spare, squeeze))
         notes = MESSAGE_OVERHEAD + estimate(notes_text(made)) if _speaks(made) else 0
         after = history.fixed + tail.tokens + history.scaled(notes)
-        if after <= max(room.fit if tail.tokens + history.fixed <= room.fit else room.most, goal):
+        if after <= (room.fit if tail.tokens + history.fixed <= room.fit else room.most):
             break
     else:
         return None

@@ -50,7 +50,13 @@ def _unread(call: Call, snap: Snapshot) -> Prompt:
     """Mode off: nothing is looked at."""
     report = Report(conversation=snap.fresh, tokens=0, window=None)
     return Prompt(
-        messages=call.messages, untouched=True, max_output=call.max_output, estimated=0, shape=b"", report=report
+        messages=call.messages,
+        untouched=True,
+        verbatim=True,
+        max_output=call.max_output,
+        estimated=0,
+        shape=b"",
+        report=report,
     )
 
 

@@ -29,10 +29,10 @@ _ID: Final = re.compile(r"#?\w[\w.:+-]*")
 _NAME: Final = re.compile(r"[A-Za-z_][\w-]*")
 _FILE: Final = re.compile(r"[\w-]{1,64}(?:\.[\w-]{1,40}){0,3}\.([A-Za-z][A-Za-z0-9]{0,9})(?::\d+){0,2}")
 _ENDINGS: Final = frozenset(
-    """bat bin c cc cfg cjs conf cpp cs css csv cxx db diff doc docx dockerfile env ex exe exs gif go gradle gz h hpp htm
-    html ico ini ipynb java jpeg jpg js json jsonl jsx kt lock log lua m map md mjs mod mp3 mp4 odt parquet patch pdf php
-    pl png pony ppt pptx proto ps1 py pyi r rb rs rst sass scala scss sh so sql sqlite sum svelte svg swift tar tex tf
-    toml ts tsv tsx txt vue wasm wav webp xls xlsx xml yaml yml zip zsh""".split()
+    """bat bin c cc cfg cjs conf cpp cs css csv cxx db diff doc docx dockerfile env ex exe exs gif go gradle gz h hpp
+    htm html ico ini ipynb java jpeg jpg js json jsonl jsx kt lock log lua m map md mjs mod mp3 mp4 odt parquet
+    patch pdf php pl png pony ppt pptx proto ps1 py pyi r rb rs rst sass scala scss sh so sql sqlite sum svelte
+    svg swift tar tex tf toml ts tsv tsx txt vue wasm wav webp xls xlsx xml yaml yml zip zsh""".split()
 )
 """What the names of files end in; a dotted name with another ending is a name in code."""
 

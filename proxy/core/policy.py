@@ -89,9 +89,13 @@ def specificity(pattern: str) -> tuple[int, int, int]:
     return len(pattern) - wild, -wild, -stars
 
 
+def matches(pattern: str, name: str) -> bool:
+    """Whether `name` fits a pattern of `*` and `?`. A bracket is a bracket: "claude[1m]" is a name."""
+    return fnmatchcase(name, pattern.replace("[", "[[]"))
+
+
 def choose(policies: tuple[Policy, ...], model: str) -> Policy:
     """The policy whose pattern matches `model` most specifically; the built-in default where none does."""
     lowered = model.lower()
-    # A bracket is a bracket: "claude[1m]" is a name.
-    matching = [policy for policy in policies if fnmatchcase(lowered, policy.match.lower().replace("[", "[[]"))]
+    matching = [policy for policy in policies if matches(policy.match.lower(), lowered)]
     return max(matching, key=lambda policy: specificity(policy.match), default=Policy())

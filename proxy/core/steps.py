@@ -139,10 +139,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
-    """What is sent upstream, measured. `untouched` means: exactly the client's messages, byte for byte."""
+    """What is sent upstream, measured. `untouched` means: exactly the client's messages, byte for byte; `verbatim`, in
+    the modes that only watch: the whole body too, but for a model's alias."""
 
     messages: tuple[Message, ...]
     untouched: bool
+    verbatim: bool = False
     max_output: int | None
     estimated: int
     shape: bytes

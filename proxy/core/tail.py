@@ -46,9 +46,7 @@ class History:
         self.sizes = sizes
         self.scale = scale
         self.scan = scan
-        self.lead = next(
-            (index for index, item in enumerate(messages) if item.role not in SYSTEM), len(messages)
-        )
+        self.lead = next((index for index, item in enumerate(messages) if item.role not in SYSTEM), len(messages))
         self.fixed = fixed + sum(sizes[: self.lead])
 
     @cached_property

@@ -99,7 +99,9 @@ def flaws(messages: tuple[Message, ...]) -> list[str]:
     return found
 
 
-WORDS = "the a file src/app/main.py https://example.com/a?b=1 4711 ABC-17 run_tests naïve 日本語 error: E501 $ ` \n".split(" ")
+WORDS = (
+    "the a file src/app/main.py https://example.com/a?b=1 4711 ABC-17 run_tests naïve 日本語 error: E501 $ ` \n"
+).split(" ")
 texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=40).map(" ".join).filter(lambda text: bool(text.strip()))
 long_texts = st.builds(lambda text, times: (text + " ") * times, texts, st.integers(1, 30))
 

@@ -23,9 +23,9 @@ def digest(*wires: object) -> bytes:
     return chain.follow(START, read(*wires)).last
 
 
-def asked(arguments: str, id: str = "c1", **rest: object) -> dict[str, object]:
+def asked(arguments: str, **rest: object) -> dict[str, object]:
     function = {"name": "weather", "arguments": arguments}
-    return {"role": "assistant", "tool_calls": [{"id": id, "type": "function", "function": function}], **rest}
+    return {"role": "assistant", "tool_calls": [{"id": "c1", "type": "function", "function": function}], **rest}
 
 
 def test_text_that_comes_back_trimmed_or_with_other_line_ends_is_the_same() -> None:
@@ -53,7 +53,7 @@ def test_arguments_that_are_no_json_or_too_deep_stand_as_they_are() -> None:
 
 @pytest.mark.parametrize("content", [{"content": None}, {"content": ""}, {}, {"content": []}])
 def test_null_empty_and_absent_content_are_the_same(content: dict[str, object]) -> None:
-    assert digest(asked("{}", **content)) == digest(asked("{}"))
+    assert digest({**asked("{}"), **content}) == digest(asked("{}"))
 
 
 @pytest.mark.parametrize("role", ["user", "assistant"])
@@ -165,7 +165,7 @@ def test_an_empty_chain_ends_where_it_starts() -> None:
 
 
 def test_scopes_never_meet() -> None:
-    fields = [("a", "bc", None), ("ab", "c", None), ("abc", "", None), ("a", "b", "c"), ("a", "", "bc"), ("", "abc", "")]
+    fields = [("a", "bc", None), ("ab", "c", None), ("abc", "", None), ("a", "b", "c"), ("a", "", "bc")]
     assert len({chain.scope(b"secret", *each) for each in fields}) == len(fields)
     assert chain.scope(b"secret", "a", "b", None) == chain.scope(b"secret", "a", "b", "")
     assert chain.scope(b"other", "a", "b", None) != chain.scope(b"secret", "a", "b", None)

@@ -50,7 +50,9 @@ def test_what_looks_like_an_identifier_is_found_whole_between_words_and_marks(ki
         assert (kind, text) in found(around.format(text)), around
 
 
-@pytest.mark.parametrize("text", ["word", "a", "7", "...", "//", "--", "@handle", "_", "__", "=", "//comment", "a@b@c", "#"])
+@pytest.mark.parametrize(
+    "text", ["word", "a", "7", "...", "//", "--", "@handle", "_", "__", "=", "//comment", "a@b@c", "#"]
+)
 def test_words_and_noise_are_no_identifiers(text: str) -> None:
     assert found(text) == []
     assert kind_of(text) == ""
@@ -64,6 +66,12 @@ def test_an_address_ends_where_prose_goes_on() -> None:
 def test_settings_and_test_names_come_apart() -> None:
     assert found("--path=src/a.py") == [("path", "src/a.py")]
     assert found("tests/test_a.py::test_b") == [("path", "tests/test_a.py"), ("name", "test_b")]
+
+
+@pytest.mark.parametrize("mark", ["\t", "\u2192", "|", " |", "\u2502"])
+def test_line_numbers_of_a_listing_are_told_from_numbers(mark: str) -> None:
+    text = f"  7{mark}start\n  41{mark}port = 8400\n 42{mark}\n"
+    assert found(text) == [("number", "8400"), ("line", "41"), ("line", "42")]
 
 
 def test_blobs_are_left_out_and_long_texts_are_read_at_both_ends() -> None:
@@ -87,7 +95,9 @@ def test_every_identifier_stands_in_the_text_word_for_word(text: str) -> None:
         assert 2 <= len(name) <= 420
 
 
-@pytest.mark.parametrize("piece", ["a", "1", "/", ".", "a.", "1,", "1.", "a@", "-", "http://", "::", "a/b.", "\\", "=a&", "#1"])
+@pytest.mark.parametrize(
+    "piece", ["a", "1", "/", ".", "a.", "1,", "1.", "a@", "-", "http://", "::", "a/b.", "\\", "=a&", "#1"]
+)
 def test_no_run_of_anything_takes_more_than_linear_time(piece: str) -> None:
     """Twice the text costs about twice the steps: measured in matches tried, never in seconds."""
     import time

@@ -65,6 +65,15 @@ def test_what_the_model_wrote_outlives_what_passed_by() -> None:
     assert len(kept) < 60
 
 
+def test_line_numbers_give_way_to_everything_else_until_somebody_names_one() -> None:
+    listing = "\n".join(f"{number}\tuse lib/part_{number}.py" for number in range(100, 160))
+    said = (model("", call("c")), result("c", listing), model("See 142."))
+    entries, _ = filled(said).best(400, NOWHERE)
+    assert {entry.text for entry in entries if entry.kind == "number"} == {"142"}
+    assert not any(entry.kind == "line" for entry in entries)
+    assert sum(entry.kind == "line" for entry in filled(said).best(10_000, NOWHERE)[0]) == 59
+
+
 def test_what_is_said_elsewhere_is_not_listed_again() -> None:
     said = (user("src/deep/a.py and src/b.py"),)
     assert listed(said, present=named(["look at src/deep/a.py"])) == ["src/b.py"]
@@ -79,7 +88,9 @@ def test_a_path_inside_a_longer_one_that_is_listed_is_not_listed_and_not_missed(
 
 
 @given(conversations(), st.integers(0, 600))
-def test_entries_cost_no_more_than_the_budget_and_none_is_lost_uncounted(said: tuple[Message, ...], budget: int) -> None:
+def test_entries_cost_no_more_than_the_budget_and_none_is_lost_uncounted(
+    said: tuple[Message, ...], budget: int
+) -> None:
     ledger = filled(said)
     entries, unlisted = ledger.best(budget, NOWHERE)
     assert not entries or estimate(ledger_text(entries, unlisted)) <= budget

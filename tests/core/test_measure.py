@@ -37,7 +37,8 @@ def samples() -> dict[str, str]:
     return {
         "english": "A weir keeps the river from overflowing, and lets boats pass by a lock beside it. " * 40,
         "german": "Ein Wehr hält den Fluss zurück, damit er nicht über die Ufer tritt, sagt der Müller. " * 40,
-        "code": "def weir(level: int) -> bool:\n    if level > 7:\n        return open_gate(level - 7)\n    return False\n" * 30,
+        "code": "def weir(level: int) -> bool:\n    if level > 7:\n        return gate(level - 7)\n    return False\n"
+        * 30,
         "json": '{"path": "src/app.py", "line": 12, "ok": true, "items": ["a", "b"], "size": 3071}\n' * 40,
         "log": "2026-01-07 14:05:04,113 INFO [worker-3] GET /api/v1/items?page=2 200 in 12.7 ms\n" * 40,
         "chinese": "水坝可以防止河水泛滥，也可以让船只通过旁边的船闸。" * 40,
@@ -106,7 +107,8 @@ def test_the_ratio_converges_and_forgets_and_is_bounded() -> None:
     ratio = Ratio()
     for _ in range(3):
         ratio = measure.learn(ratio, 1_300, 1_000)
-    assert ratio == Ratio(value=pytest.approx(1.3), samples=4 - 1)
+    assert ratio.value == pytest.approx(1.3)
+    assert ratio.samples == 3
     for _ in range(60):
         ratio = measure.learn(ratio, 800, 1_000)
     assert ratio.value == pytest.approx(0.8, abs=0.02)

@@ -10,7 +10,17 @@ from tests.data import conversations
 
 pytestmark = pytest.mark.data
 
-PART = ("bfcl", "cline", "inspect-ai", "openhands", "openhands-sdk", "pydantic-ai", "swe-agent", "tau-bench", "toolbench")
+PART = (
+    "bfcl",
+    "cline",
+    "inspect-ai",
+    "openhands",
+    "openhands-sdk",
+    "pydantic-ai",
+    "swe-agent",
+    "tau-bench",
+    "toolbench",
+)
 
 
 @pytest.fixture(scope="module")

@@ -70,7 +70,13 @@ def test_four_messages_stay_and_more_while_they_fit_their_share() -> None:
 
 
 def test_results_of_the_newest_group_are_clipped_before_the_words_of_the_user() -> None:
-    said = (*loop(2), user("Compare both."), model("", call("a"), call("b")), result("a", lines(400)), result("b", "ok"))
+    said = (
+        *loop(2),
+        user("Compare both."),
+        model("", call("a"), call("b")),
+        result("a", lines(400)),
+        result("b", "ok"),
+    )
     known = history(said)
     tail = chosen(known, 800, 2_000)
     assert tail is not None

@@ -1,5 +1,5 @@
-"""T-40, T-42: the disk gives out while the gateway serves, and comes back. No upstream call that cannot be accounted for,
-no answer that looks whole and is not recorded, and no restart needed. And one file belongs to one gateway.
+"""T-40, T-42: the disk gives out while the gateway serves, and comes back. No upstream call that cannot be accounted
+for, no answer that looks whole and is not recorded, and no restart needed. And one file belongs to one gateway.
 
 The disk is broken from outside: the process may not make any file longer (RLIMIT_FSIZE), as on a full disk.
 """

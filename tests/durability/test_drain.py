@@ -1,5 +1,5 @@
-"""T-50: SIGTERM. Not ready at once, still accepting for the configured while, and every running answer comes to its end;
-a second signal ends what runs with an error that nobody can take for an end. All rows are closed either way.
+"""T-50: SIGTERM. Not ready at once, still accepting for the configured while, and every running answer comes to its
+end; a second signal ends what runs with an error that nobody can take for an end. All rows are closed either way.
 """
 
 from __future__ import annotations

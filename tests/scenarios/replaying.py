@@ -202,12 +202,11 @@ class Player:
             if not parts:
                 continue
             gone = [index for index, text in zip(parts, words, strict=True) if text not in prompt]
-            if not gone:
-                seen.verbatim += len(parts)
-            elif is_cut("\n\n".join(words), prompt) or all(is_cut(tape.texts[index], prompt) for index in gone):
-                seen.cut += len(parts)
-            else:
-                missing += gone
+            lost = [] if gone and is_cut("\n\n".join(words), prompt) else gone
+            lost = [index for index in lost if not is_cut(tape.texts[index], prompt)]
+            seen.verbatim += len(parts) - len(gone)
+            seen.cut += len(gone) - len(lost)
+            missing += lost
         seen.counted += len(missing)
         if len(missing) > (int(stated[1]) if stated else 0):
             seen.lost.append(f"{tape.id}[{at}]: {len(missing)} requests are gone, {stated and stated[1]} are said to be")

@@ -60,7 +60,7 @@ def decode_call(
         raise fail("messages is empty.", "messages", "invalid_messages")
     if len(raws) > bounds.messages:
         raise fail(f"More than {bounds.messages} messages.", "messages", "out_of_range")
-    refuse_routing(fields, but=("messages", "tools", "functions"))
+    refuse_routing(fields, but=("messages", "tools", "functions", "response_format"))
     tools = b"".join(bytes(fields[name]) for name in ("tools", "functions") if name in fields)
     if tools and len(arrays.get("tools", ())) > bounds.tools:
         raise fail(f"More than {bounds.tools} tools.", "tools", "out_of_range")
@@ -89,7 +89,7 @@ def decode_call(
 
 def encode_prompt(call: Call, prompt: Prompt, model: str) -> bytes:
     """The body that goes upstream: the client's own bytes where nothing differs, else its members one by one."""
-    ask_usage = call.stream and not call.include_usage
+    ask_usage = call.stream and not call.include_usage and not prompt.verbatim
     same_output = prompt.max_output == call.max_output
     if prompt.untouched and model == call.model and same_output and not ask_usage:
         return call.body
@@ -99,17 +99,24 @@ def encode_prompt(call: Call, prompt: Prompt, model: str) -> bytes:
             value = raw if prompt.untouched else b"[" + b",".join(map(write_message, prompt.messages)) + b"]"
         elif name == "model":
             value = msgspec.json.encode(model)
-        elif (name == "stream_options" and ask_usage) or (name == call.output_field and not same_output):
+        elif name == "stream_options" and ask_usage:
             continue
+        elif name in _OUTPUT_FIELDS and not same_output:
+            if prompt.max_output is None:
+                continue
+            value = str(min(prompt.max_output, _bound(raw))).encode()
         else:
             value = raw
         parts.append(msgspec.json.encode(name) + b":" + value)
     if ask_usage:
         options = dict(typed(call.fields, "stream_options", dict) or {})
         parts.append(b'"stream_options":' + msgspec.json.encode({**options, "include_usage": True}))
-    if not same_output and prompt.max_output is not None:
-        parts.append(msgspec.json.encode(call.output_field) + b":" + str(prompt.max_output).encode())
     return b"{" + b",".join(parts) + b"}"
+
+
+def _bound(raw: bytes) -> int:
+    """The limit that a member states; none where it is null."""
+    return int(raw) if raw.isdigit() else 1 << 31
 
 
 def _label(headers: Mapping[str, str], fields: Mapping[str, bytes]) -> str | None:
