@@ -24,7 +24,7 @@ test: clients ## all tests
 	@$(BIN)/python -m pytest $(ARGS)
 
 slow: install ## the long versions of the scenarios: every recorded conversation, a thousand turns
-	@$(BIN)/python -m pytest tests/scenarios -m slow $(ARGS)
+	@$(BIN)/python -m pytest tests/scenarios tests/durability -m slow $(ARGS)
 
 cover: clients ## all tests with branch coverage; the core must be covered whole
 	@$(BIN)/python -m pytest --cov --cov-report=term $(ARGS)

@@ -67,7 +67,7 @@ def tokens(text: str) -> frozenset[str]:
 
 
 def names(text: str) -> frozenset[str]:
-    """Definition 1 without bare numbers: some recordings have line numbers in what the model says, which none writes."""
+    """Definition 1 without bare numbers: in some recordings the model says line numbers, which none does."""
     return frozenset(found for found in classic(text) if not _BARE.fullmatch(found))
 
 

@@ -276,7 +276,7 @@ class Application:
         done = await asyncio.to_thread(read)
         if done is None:
             return
-        self.metrics.reload_ok.set(0 if done.problems else 1)
+        self.metrics.reload_ok.value = 0.0 if done.problems else 1.0
         self.metrics.reloads.labels("refused" if done.problems else "taken").inc()
         if done.problems:
             _log.error("policies kept as they were", problems=[str(problem) for problem in done.problems])

@@ -1,7 +1,8 @@
 """The driver: performs the steps that the core asks for, one arm each, and nothing of its own.
 
-Holds what the core must not: the clock, ids, the store, the upstreams. Rows are closed in tasks of their own, shielded
-from the request that caused them, and are durable before the last byte of the answer leaves.
+Holds what the core must not: the clock, ids, the store, the upstreams. What is given to the store is the store's from
+that moment: a request that ends early gives up the wait, not the row. Rows are durable before the last byte of the
+answer leaves.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from concurrent.futures import Executor
 from functools import partial
 from inspect import GEN_RUNNING, getgeneratorstate
 from operator import add
-from secrets import token_hex
 from typing import Any, Final, Protocol, TypeVar, assert_never
 
 import msgspec
@@ -56,6 +56,7 @@ from proxy.dialects.chat.reply import is_error
 from proxy.dialects.chat.request import encode_prompt
 from proxy.leases import Leases
 from proxy.metrics import Metrics
+from proxy.naming import Names
 from proxy.refusals import refusal
 from proxy.retries import RetryBudget
 from proxy.store import Store
@@ -123,6 +124,7 @@ class Gateway:
         self.clock = clock
         self.retries: dict[str, RetryBudget] = {}
         self.leases = Leases(store, wall, clock)
+        self.names = Names()
         self._tasks: set[asyncio.Future[Any]] = set()
         self._scopes: dict[Caller, bytes] = {}
 
@@ -135,14 +137,16 @@ class Gateway:
         try:
             outcome = await serving.play(exchange(call, snap))
             await serving.settled()
-        except (WindowExceeded, TooLong):
-            self.metrics.overflows.labels("reached_client").inc()
+        except BaseException as error:
+            serving.leave()
+            if isinstance(error, WindowExceeded | TooLong):
+                self.metrics.overflows.labels("reached_client").inc()
             raise
         finally:
             serving.release()
         if outcome.recoveries:
             self.metrics.overflows.labels("recovered").inc()
-        self.metrics.repairs.inc(outcome.report.repaired)
+        self.metrics.repairs.value += outcome.report.repaired
         return Answer(outcome=outcome, body=serving.body, rest=serving.rest)
 
     async def pass_on(self, request: Request, destination: Destination, row: UsageRow, read: ReadUsage) -> bytes:
@@ -180,7 +184,7 @@ class Gateway:
             self.metrics.row(closed, destination.pattern)
             closing = self.spawn(self.store.close_row(closed))
         try:
-            await asyncio.shield(closing)
+            await closing
         except StoreUnavailable as error:
             lost = error
         if lost is not None:
@@ -219,7 +223,7 @@ class Gateway:
             model=card.name,
             agent=call.model,
             scope=self.scope_of(caller),
-            fresh="conv_" + token_hex(12),
+            fresh=self.names.fresh("conv_"),
             # Operator beats request: a request may only ask for less than the policy does.
             mode=call.mode if call.mode is not None and policy.mode is Mode.ENFORCE else policy.mode,
         )
@@ -383,7 +387,7 @@ class _Serving:
             raise
         finally:
             gateway.metrics.row(attempt.row, self.destination.pattern)
-            self._closing.append(gateway.spawn(gateway.store.close_row(attempt.row)))
+            self._closing.append(gateway.store.close_row(attempt.row))
         self.body, self.rest = attempt.body, attempt.rest
         if self.call.stream:
             gateway.spawn(attempt.release())
@@ -418,7 +422,7 @@ class _Serving:
         else:
             self.retries.call()
         row = UsageRow(
-            id="use_" + token_hex(12),
+            id=self.gateway.names.fresh("use_"),
             request=self.request_id,
             parent=self._first_row,
             purpose=step.purpose,
@@ -453,15 +457,20 @@ class _Serving:
         if step.compaction is not None:
             gateway.metrics.compactions.labels(step.compaction.trigger.lower()).inc()
         try:
-            await asyncio.shield(gateway.spawn(gateway.store.remember(self.call.caller.tenant, step, gateway.wall())))
+            await gateway.store.remember(self.call.caller.tenant, step, gateway.wall())
         except StoreUnavailable as error:
             self.do_without(error)
+
+    def leave(self) -> None:
+        """Nobody waits for the rows any more; that they fail is the store's affair."""
+        for closing in self._closing:
+            self.gateway.spawn(closing)
 
     async def settled(self) -> None:
         """Until every row of this call is durable: what is acknowledged is kept."""
         for closing in self._closing:
             try:
-                await asyncio.shield(closing)
+                await closing
             except StoreUnavailable as error:
                 self.do_without(error)
 

@@ -1,13 +1,22 @@
 """What is counted, in Prometheus' terms. Base units, closed label sets.
 
 Labels are never a tenant, key, user, conversation or a name that a client chose: `model` is the entry of the
-configuration that served the call. Children are bound once per label set, since looking one up costs more than
-counting.
+configuration that served the call. A call counts in a dozen places, so counting is adding to a plain number; the
+library makes its metrics of them when it is asked to (it counts under a lock, at ten times the price). All counting
+is done on the event loop, and so is the reading.
 """
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from itertools import accumulate
+from typing import Generic, TypeVar
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.utils import floatToGoString
 
 from proxy.core.usage import UsageRow
 
@@ -16,8 +25,60 @@ _WHOLE = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 
 _FILL = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)
 
 
+class Count:
+    """A number that grows; as a gauge, one that also falls."""
+
+    __slots__ = ("created", "value")
+
+    def __init__(self) -> None:
+        self.value = 0.0
+        self.created = time.time()
+
+    def inc(self, amount: float = 1.0) -> None:
+        self.value += amount
+
+
+class Spread:
+    """How observations are spread over buckets; each counts in the first whose bound it does not exceed."""
+
+    __slots__ = ("bounds", "counts", "created", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+        self.created = time.time()
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+
+C = TypeVar("C", Count, Spread)
+
+
+class Family(Generic[C]):
+    """The children of one metric, by the values of its labels."""
+
+    def __init__(self, name: str, about: str, labels: tuple[str, ...], make: Callable[[], C]) -> None:
+        self.name = name
+        self.about = about
+        self.names = labels
+        self.children: dict[tuple[str, ...], C] = {}
+        self._make: Callable[[], C] = make
+        if not labels:
+            self.labels()
+
+    def labels(self, *values: str) -> C:
+        found = self.children.get(values)
+        if found is None:
+            assert len(values) == len(self.names), self.name
+            found = self.children[values] = self._make()
+        return found
+
+
 class _Bound:
-    """The children of one (model, upstream) pair."""
+    """The children of one (model, upstream) pair: looking one up costs more than counting."""
 
     def __init__(self, metrics: Metrics, model: str, upstream: str) -> None:
         self.first = metrics.first_token.labels(model)
@@ -33,82 +94,107 @@ class Metrics:
     """All metrics of one process."""
 
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        self.requests = Counter(
-            "weirgate_requests", "Client requests by route and status.", ["route", "status"], registry=registry
+        self._families: list[tuple[str, Family[Count] | Family[Spread]]] = []
+        self.requests = self._counter("weirgate_requests", "Client requests by route and status.", "route", "status")
+        self.request_seconds = self._histogram(
+            "weirgate_request_seconds", "Client requests from head to last byte.", _WHOLE, "route"
         )
-        self.request_seconds = Histogram(
-            "weirgate_request_seconds",
-            "Client requests from head to last byte.",
-            ["route"],
-            buckets=_WHOLE,
-            registry=registry,
+        self.in_flight = self._gauge("weirgate_in_flight", "Requests being served.")
+        self.first_token = self._histogram(
+            "weirgate_first_token_seconds", "From the upstream call to its first data frame.", _FIRST, "model"
         )
-        self.in_flight = Gauge("weirgate_in_flight", "Requests being served.", registry=registry)
-        self.first_token = Histogram(
-            "weirgate_first_token_seconds",
-            "From the upstream call to its first data frame.",
-            ["model"],
-            buckets=_FIRST,
-            registry=registry,
+        self.upstream_seconds = self._histogram(
+            "weirgate_upstream_seconds", "Upstream calls from start to end.", _WHOLE, "model", "upstream"
         )
-        self.upstream_seconds = Histogram(
-            "weirgate_upstream_seconds",
-            "Upstream calls from start to end.",
-            ["model", "upstream"],
-            buckets=_WHOLE,
-            registry=registry,
+        self.upstream_calls = self._counter(
+            "weirgate_upstream_calls", "Upstream calls by purpose and outcome.", "upstream", "purpose", "status"
         )
-        self.upstream_calls = Counter(
-            "weirgate_upstream_calls",
-            "Upstream calls by purpose and outcome.",
-            ["upstream", "purpose", "status"],
-            registry=registry,
+        self.tokens = self._counter("weirgate_tokens", "Tokens by kind.", "model", "kind")
+        self.cost = self._counter("weirgate_cost_dollars", "Cost of upstream calls.", "model")
+        self.window_fill = self._histogram(
+            "weirgate_window_fill_ratio", "Prompt size as a share of the window.", _FILL, "model"
         )
-        self.tokens = Counter("weirgate_tokens", "Tokens by kind.", ["model", "kind"], registry=registry)
-        self.cost = Counter("weirgate_cost_dollars", "Cost of upstream calls.", ["model"], registry=registry)
-        self.window_fill = Histogram(
-            "weirgate_window_fill_ratio",
-            "Prompt size as a share of the window.",
-            ["model"],
-            buckets=_FILL,
-            registry=registry,
+        self.compactions = self._counter("weirgate_compactions", "New compactions by what set them off.", "trigger")
+        self.overflows = self._counter(
+            "weirgate_overflows", "Overflows by outcome: recovered or reached_client.", "outcome"
         )
-        self.compactions = Counter(
-            "weirgate_compactions", "New compactions by what set them off.", ["trigger"], registry=registry
+        self.repairs = self._counter("weirgate_repaired_messages", "Messages repaired before sending.").labels()
+        self.unremembered = self._counter(
+            "weirgate_unremembered_calls", "Calls served while the store was down."
+        ).labels()
+        self.reloads = self._counter("weirgate_config_reloads", "Policy reloads by result.", "result")
+        self.reload_ok = self._gauge(
+            "weirgate_config_last_reload_successful", "Whether the last policy reload was taken."
         )
-        self.overflows = Counter(
-            "weirgate_overflows", "Overflows by outcome: recovered or reached_client.", ["outcome"], registry=registry
-        )
-        self.repairs = Counter("weirgate_repaired_messages", "Messages repaired before sending.", registry=registry)
-        self.unremembered = Counter(
-            "weirgate_unremembered_calls", "Calls served while the store was down.", registry=registry
-        )
-        self.reloads = Counter("weirgate_config_reloads", "Policy reloads by result.", ["result"], registry=registry)
-        self.reload_ok = Gauge(
-            "weirgate_config_last_reload_successful", "Whether the last policy reload was taken.", registry=registry
-        )
-        self.reload_ok.set(1)
+        self.reload_ok.value = 1.0
         self._bound: dict[tuple[str, str], _Bound] = {}
+        self.registry = CollectorRegistry()
+        self.registry.register(self)
 
     def row(self, row: UsageRow, model: str) -> None:
         """Count a closed usage row; `model` is the configuration's entry that served it."""
         bound = self._bound.get((model, row.upstream))
         if bound is None:
             bound = self._bound[model, row.upstream] = _Bound(self, model, row.upstream)
-        self.upstream_calls.labels(row.upstream, row.purpose, row.status).inc()
+        self.upstream_calls.labels(row.upstream, row.purpose, row.status).value += 1
         if row.duration is not None:
             bound.whole.observe(row.duration)
         if row.first_token is not None:
             bound.first.observe(row.first_token)
         if row.window and row.projected:
             bound.fill.observe(row.projected / row.window)
-        bound.input.inc(row.input)
-        bound.output.inc(row.output)
-        bound.cached.inc(row.cached)
+        bound.input.value += row.input
+        bound.output.value += row.output
+        bound.cached.value += row.cached
         if row.cost:
-            bound.cost.inc(row.cost / 1e9)
+            bound.cost.value += row.cost / 1e9
 
     def exposition(self) -> bytes:
         """The text that Prometheus scrapes."""
         return generate_latest(self.registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """All of it, as the library's registry asks for it."""
+        for kind, family in self._families:
+            made = _KINDS[kind](family.name, family.about, labels=family.names)
+            for values, child in family.children.items():
+                _add(made, dict(zip(family.names, values, strict=True)), child)
+            yield made
+
+    def _counter(self, name: str, about: str, *labels: str) -> Family[Count]:
+        family = Family(name, about, labels, Count)
+        self._families.append(("counter", family))
+        return family
+
+    def _gauge(self, name: str, about: str) -> Count:
+        family = Family(name, about, (), Count)
+        self._families.append(("gauge", family))
+        return family.labels()
+
+    def _histogram(self, name: str, about: str, bounds: tuple[float, ...], *labels: str) -> Family[Spread]:
+        family = Family(name, about, labels, lambda: Spread(bounds))
+        self._families.append(("histogram", family))
+        return family
+
+
+_KINDS: dict[str, Callable[..., CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]] = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "histogram": HistogramMetricFamily,
+}
+
+
+def _add(
+    made: CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily, labels: dict[str, str], child: Count | Spread
+) -> None:
+    values = list(labels.values())
+    if isinstance(made, HistogramMetricFamily):
+        assert isinstance(child, Spread)
+        bounds = (*map(floatToGoString, child.bounds), "+Inf")
+        made.add_metric(values, list(zip(bounds, accumulate(child.counts), strict=True)), child.total)
+        made.add_sample(f"{made.name}_created", labels, child.created)
+    elif isinstance(child, Count):
+        if isinstance(made, CounterMetricFamily):
+            made.add_metric(values, child.value, child.created)
+        else:
+            made.add_metric(values, child.value)

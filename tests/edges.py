@@ -146,6 +146,14 @@ class WatchedStore(SqliteStore):
         if verb in self.down:
             raise StoreUnavailable("The store is away.")
 
+    def _queued(self, verb: str, what: Any) -> asyncio.Future[None] | None:
+        """A verb that queues never raises: its failure is what its future answers."""
+        try:
+            self._ask(verb, what)
+        except StoreUnavailable as error:
+            return failed(error)
+        return None
+
     def verbs(self, *names: str) -> list[Any]:
         return [what for verb, what in self.asked if verb in names]
 
@@ -153,9 +161,8 @@ class WatchedStore(SqliteStore):
         self._ask("recall", ask)
         return await super().recall(tenant, ask, now)
 
-    async def remember(self, tenant: str, what: Remember, now: float) -> None:
-        self._ask("remember", what)
-        await super().remember(tenant, what, now)
+    def remember(self, tenant: str, what: Remember, now: float) -> asyncio.Future[None]:
+        return self._queued("remember", what) or super().remember(tenant, what, now)
 
     async def claim(self, tenant: str, key: bytes, owner: str, now: float, seconds: float) -> bool:
         self._ask("claim", key)
@@ -173,9 +180,8 @@ class WatchedStore(SqliteStore):
         self._ask("opened", None)
         await super().opened()
 
-    async def close_row(self, row: UsageRow) -> None:
-        self._ask("close_row", row)
-        await super().close_row(row)
+    def close_row(self, row: UsageRow) -> asyncio.Future[None]:
+        return self._queued("close_row", row) or super().close_row(row)
 
     async def rows(self) -> list[UsageRow]:
         """Every usage row that is stored, oldest first."""
@@ -183,6 +189,13 @@ class WatchedStore(SqliteStore):
         order: Iterable[str] = [row.id for row in self.verbs("open_row")]
         place = {id: number for number, id in enumerate(order)}
         return sorted(found, key=lambda row: place[row.id])
+
+
+def failed(error: Exception) -> asyncio.Future[None]:
+    """A future that is over, with `error`."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    future.set_exception(error)
+    return future
 
 
 class Counting:

@@ -41,13 +41,13 @@ _EVER: Final = 0.3
 _DEARNESS: Final = 0.35
 """Exponent of an entry's price: well below 1, so that long paths are not driven out by short numbers."""
 _WORTH: Final[Mapping[str, float]] = MappingProxyType(
-    {"url": 0.7, "id": 0.8, "number": 0.8, "name": 0.33, "line": 0.1, "command": 0.2, "error": 0.1}
+    {"url": 0.7, "id": 0.8, "number": 0.8, "name": 0.33, "line": 0.2, "command": 0.2, "error": 0.1}
 )
 _SHORT_NUMBER: Final = 0.5
 _SEPARATOR: Final = 2
 """Estimated tokens between entries, with an entry's share in the head of its line."""
-_PASSES: Final = 4
-_FULL: Final = 0.97
+_PASSES: Final = 8
+_FULL: Final = 0.96
 """How often a listing is written anew to use its budget, and when it is used well enough."""
 _OWN_PART: Final = 40
 """Commands, and errors, may take this part of the budget before all others compete."""
@@ -176,15 +176,18 @@ class Ledger:
         prices = {text: estimate(text) + _SEPARATOR for text in self._seen if text not in present}
         ranked = sorted(prices, key=lambda text: (-self._score(text, prices[text]), text))
         best: tuple[tuple[Entry, ...], int] = ((), len(prices))
-        asked = float(budget)
+        low, high, asked = 0.0, 2.0 * budget, float(budget)
         for _ in range(_PASSES):
             entries, unlisted = self._listed(ranked, prices, int(asked))
-            written = estimate(ledger_text(entries, unlisted))
-            if written <= budget and unlisted <= best[1]:
-                best = entries, unlisted
-            if not entries or (written <= budget and (not unlisted or written > _FULL * budget)):
-                break
-            asked *= budget / written * (1.0 if written <= budget else _FULL)
+            written = max(1, estimate(ledger_text(entries, unlisted)))
+            if written <= budget:
+                low, best = asked, (entries, unlisted)
+                if not unlisted or written > _FULL * budget:
+                    break
+            else:
+                high = asked
+            guess = asked * budget / written * _FULL
+            asked = guess if low < guess < high else (low + high) / 2
         return best
 
     def _listed(self, ranked: list[str], prices: dict[str, int], budget: int) -> tuple[tuple[Entry, ...], int]:

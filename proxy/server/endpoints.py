@@ -15,8 +15,9 @@ import msgspec
 from proxy.core.errors import Busy, ClientLeft, Forbidden, MethodNotAllowed, NotFound, WeirgateError
 from proxy.core.steps import Caller
 from proxy.dialects.chat.messages import read_message
-from proxy.dialects.chat.request import Bounds, decode_call
+from proxy.dialects.chat.request import HEADERS, Bounds, decode_call
 from proxy.gateway import Destination, Gateway
+from proxy.metrics import Count
 from proxy.server.auth import Keys
 from proxy.server.body import read_body
 from proxy.server.errors import error_response
@@ -28,6 +29,8 @@ from proxy.upstream.decoded import Decoded
 
 _LOCAL_NAMES = frozenset((b"localhost", b"127.0.0.1", b"[::1]"))
 _STREAMS_PER_KEY = 50
+_READ = HEADERS | {b"authorization"}
+"""The headers that a call is read from; the others are not worth decoding."""
 
 Scope = MutableMapping[str, Any]
 
@@ -66,7 +69,7 @@ class Endpoint:
         self.desk = desk
         metrics = desk.gateway.metrics
         self._seconds = metrics.request_seconds.labels(self.route)
-        self._counted: dict[int, Any] = {}
+        self._counted: dict[int, Count] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = time.perf_counter()
@@ -74,7 +77,7 @@ class Endpoint:
         answering = Answering(send, request_id_of(headers), hold=self.desk.hold, ping=self.desk.ping)
         status = 500
         metrics = self.desk.gateway.metrics
-        metrics.in_flight.inc()
+        metrics.in_flight.value += 1
         try:
             with self.desk.drain.request():
                 if scope["method"] not in self.methods:
@@ -91,12 +94,12 @@ class Endpoint:
             answering.abandon()
             raise
         finally:
-            metrics.in_flight.dec()
+            metrics.in_flight.value -= 1
             self._seconds.observe(time.perf_counter() - began)
             counted = self._counted.get(status)
             if counted is None:
                 counted = self._counted[status] = metrics.requests.labels(self.route, str(status))
-            counted.inc()
+            counted.value += 1
 
     async def work(self, scope: Scope, receive: Receive, answering: Answering) -> int:
         """Serve the request and return its status. May raise WeirgateError before anything was sent."""
@@ -125,7 +128,7 @@ class Chat(Endpoint):
         caller = identified(keys, raw)
         with Place(desk, caller):
             body = await read_body(receive, raw, limit=desk.body_limit)
-            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in raw}
+            headers = {name.decode(): value.decode("latin-1") for name, value in raw if name in _READ}
             read = desk.decoded.reader(caller.tenant, partial(read_message, depth=desk.bounds.depth))
             call = decode_call(body, caller, read, headers, desk.bounds)
             destination = leads(desk.directory, keys, caller, call.model)

@@ -19,7 +19,7 @@ import resource
 import signal
 import socket
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any
 
@@ -89,16 +89,9 @@ class Drain:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.running -= 1
 
-    @contextlib.contextmanager
-    def at_end(self, callback: Callable[[], None]) -> Iterator[None]:
-        """Call `callback` once if the end comes within the block; at once if it has come already."""
-        if self.ending.is_set():
-            callback()
-        self._callbacks.add(callback)
-        try:
-            yield
-        finally:
-            self._callbacks.discard(callback)
+    def at_end(self, callback: Callable[[], None]) -> AtEnd:
+        """`with` it: call `callback` once if the end comes within the block; at once if it has come already."""
+        return AtEnd(callback, self._callbacks, self.ending)
 
     def end(self) -> None:
         """Tell everything that runs to end. A second call changes nothing."""
@@ -112,6 +105,25 @@ class Drain:
                 callback()
             except Exception as bug:
                 _log.error("a stream could not be told to end: %s", type(bug).__name__)
+
+
+class AtEnd:
+    """See `Drain.at_end`."""
+
+    __slots__ = ("_callback", "_callbacks", "_ending")
+
+    def __init__(self, callback: Callable[[], None], callbacks: set[Callable[[], None]], ending: asyncio.Event) -> None:
+        self._callback = callback
+        self._callbacks = callbacks
+        self._ending = ending
+
+    def __enter__(self) -> None:
+        if self._ending.is_set():
+            self._callback()
+        self._callbacks.add(self._callback)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._callbacks.discard(self._callback)
 
 
 class Server(uvicorn.Server):

@@ -16,6 +16,9 @@ from proxy.core.steps import Report
 from proxy.dialects.sse import comment
 from proxy.server.errors import error_frame
 
+_LOOK = 0.05
+"""Seconds before a call's client is watched: the quickest calls are over by then, and need no task beside them."""
+
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
@@ -135,20 +138,24 @@ class Watch:
     """Cancels the work of a request when its client leaves, or when the server must end.
 
     Use as a context manager around the work; a cancellation that it caused comes out as ClientLeft or ShuttingDown.
+    A client that left in the first `_LOOK` seconds is missed at their end.
     """
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._why: BaseException | None = None
         self._work: asyncio.Task[Any] | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._watching: asyncio.Task[None] | None = None
 
     def __enter__(self) -> Watch:
         self._work = asyncio.current_task()
-        self._watching = asyncio.get_running_loop().create_task(self._wait())
+        self._timer = asyncio.get_running_loop().call_later(_LOOK, self._begin)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         if self._watching is not None:
             self._watching.cancel()
         work, self._work = self._work, None
@@ -159,6 +166,9 @@ class Watch:
     def end(self) -> None:
         """The server must stop now."""
         self._stop(ShuttingDown("The gateway is shutting down; the answer was cut off.", retry_after=1.0))
+
+    def _begin(self) -> None:
+        self._watching = asyncio.get_running_loop().create_task(self._wait())
 
     async def _wait(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

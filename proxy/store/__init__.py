@@ -9,7 +9,8 @@ Raises `StoreUnavailable` where the database cannot be read or written.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from asyncio import Future
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -84,7 +85,7 @@ class Store(Protocol):
 
     async def recall(self, tenant: str, ask: Recall, now: float) -> Memory: ...
 
-    def remember(self, tenant: str, what: Remember, now: float) -> Awaitable[None]:
+    def remember(self, tenant: str, what: Remember, now: float) -> Future[None]:
         """Queued when called, durable when awaited; giving up the wait does not take it back. All of it or nothing."""
 
     async def claim(self, tenant: str, key: bytes, owner: str, now: float, seconds: float) -> bool:
@@ -98,7 +99,7 @@ class Store(Protocol):
     async def opened(self) -> None:
         """Wait until every row queued so far is durable (`usage.strict`)."""
 
-    def close_row(self, row: UsageRow) -> Awaitable[None]:
+    def close_row(self, row: UsageRow) -> Future[None]:
         """Close a row that `open_row` queued: once. Queued when called, durable when awaited; giving up
         the wait does not undo it."""
 

@@ -32,8 +32,12 @@ BATCH = 1_024
 """Most jobs of one transaction."""
 
 LINGER = 0.02
-"""Seconds that work nobody waits for may stay with the loop. What is awaited takes it along sooner."""
+"""Seconds that work nobody waits for may stay with the loop. What is awaited takes it along sooner, but for openings:
+a row that is closed before it left is written once, not twice."""
 
+GATHER, COMPANY = 0.001, 4
+"""Seconds that ended calls wait for others to share their commit, where at least so many more are under way (like
+PostgreSQL's commit_delay and commit_siblings): a commit costs more than all that is in it."""
 
 OWED = 10_000
 """Most closed rows kept for the time when writing works again; the oldest go first."""
@@ -92,8 +96,10 @@ class GroupCommit:
         self._finish = finish
         self._queue: queue.SimpleQueue[list[Job] | None] = queue.SimpleQueue()
         self._waiting: list[Job] = []
+        self._openings: dict[tuple[str, str], Job] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._leaving = False
+        self._under_way: set[tuple[str, str]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._running = False
@@ -122,23 +128,43 @@ class GroupCommit:
         if not self._running or self._thread is None:
             return
         self._running = False
-        self._flush()
+        self._flush_all()
         self._queue.put(None)
         await asyncio.shield(self._ended)
         self._thread.join()
 
     def later(self, kind: Kind, what: Any) -> None:
         """Queue work that nobody waits for. It leaves with the next awaited job, or after LINGER."""
-        if not self._running or self._loop is None:
-            raise StoreUnavailable("The store is closed.")
+        self._check_running()
         self._waiting.append(Job(kind, what))
-        if len(self._waiting) >= BATCH:
-            self._flush()
-        elif self._timer is None:
-            self._timer = self._loop.call_later(LINGER, self._flush)
+        self._linger()
 
-    def submit(self, kind: Kind, what: Any, then: Callable[[Job], None] | None = None) -> asyncio.Future[Any]:
+    def open_row(self, row: UsageRow) -> None:
+        """Queue an opening. It leaves after LINGER, unless it is closed before or somebody asks."""
+        self._check_running()
+        key = (row.tenant, row.id)
+        self._under_way.add(key)
+        self._openings[key] = Job(Kind.OPEN, row)
+        self._linger()
+
+    def close_row(self, row: UsageRow) -> asyncio.Future[None]:
+        """Queue a closing, which writes the whole row; the future is its answer."""
+        key = (row.tenant, row.id)
+        self._under_way.discard(key)
+        self._openings.pop(key, None)
+        return self._submit(Kind.CLOSE, row)
+
+    def remember(self, what: Callable[[sqlite3.Connection], Any], then: Callable[[Job], None]) -> asyncio.Future[Any]:
+        """Queue a write that has no interest in rows; the future is its answer."""
+        return self._submit(Kind.WRITE, what, then)
+
+    def submit(self, kind: Kind, what: Any) -> asyncio.Future[Any]:
         """Queue work behind all that was queued before; the future is its answer."""
+        self._take_openings()
+        self._leaving = False  # it waits for no company
+        return self._submit(kind, what)
+
+    def _submit(self, kind: Kind, what: Any, then: Callable[[Job], None] | None = None) -> asyncio.Future[Any]:
         if self._loop is None:
             raise StoreUnavailable("The store is closed.")
         future: asyncio.Future[Any] = self._loop.create_future()
@@ -149,23 +175,45 @@ class GroupCommit:
         if not self._leaving:
             # All that one turn of the loop queues leaves together: waking the thread costs more than a row.
             self._leaving = True
-            self._loop.call_soon(self._flush)
+            if kind is Kind.CLOSE and len(self._under_way) >= COMPANY:
+                self._loop.call_later(GATHER, self._flush)
+            else:
+                self._loop.call_soon(self._flush)
         return future
 
     async def read(self, what: Callable[[sqlite3.Connection], T]) -> T:
         answer: T = await self.submit(Kind.READ, what)
         return answer
 
-    async def write(self, what: Callable[[sqlite3.Connection], T], then: Callable[[Job], None] | None = None) -> T:
+    async def write(self, what: Callable[[sqlite3.Connection], T]) -> T:
         """`what` runs inside the batch's transaction. It may run twice: the first may have been rolled back."""
-        answer: T = await self.submit(Kind.WRITE, what, then)
+        answer: T = await self.submit(Kind.WRITE, what)
         return answer
 
-    def _flush(self) -> None:
-        self._leaving = False
+    def _check_running(self) -> None:
+        if not self._running:
+            raise StoreUnavailable("The store is closed.")
+
+    def _linger(self) -> None:
+        if len(self._waiting) + len(self._openings) >= BATCH:
+            self._flush_all()
+        elif self._timer is None and self._loop is not None:
+            self._timer = self._loop.call_later(LINGER, self._flush_all)
+
+    def _flush_all(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._take_openings()
+        self._flush()
+
+    def _take_openings(self) -> None:
+        if self._openings:
+            self._waiting.extend(self._openings.values())
+            self._openings.clear()
+
+    def _flush(self) -> None:
+        self._leaving = False
         if self._waiting:
             self._queue.put(self._waiting)
             self._waiting = []

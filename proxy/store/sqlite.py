@@ -200,7 +200,7 @@ class SqliteStore:
             if what.label is not None and labelled is not None:
                 self._recent.keep_label(owner, what.label, labelled, era)
 
-        answer = self._thread.submit(Kind.WRITE, write, then)
+        answer = self._thread.remember(write, then)
         if not answer.done():
             self._recent.expect(owner, places)  # no await lies between: nothing can be looked up in the meantime
         return answer
@@ -237,7 +237,7 @@ class SqliteStore:
         if (failing := self._thread.failing) is not None:
             self._probe_again()
             raise StoreUnavailable(failing.message, code=failing.code)
-        self._thread.later(Kind.OPEN, row)
+        self._thread.open_row(row)
 
     def _probe_again(self) -> None:
         if self._probing is None or self._probing.done():
@@ -248,7 +248,7 @@ class SqliteStore:
         await self._thread.write(barrier)
 
     def close_row(self, row: UsageRow) -> asyncio.Future[None]:
-        return self._thread.submit(Kind.CLOSE, row)
+        return self._thread.close_row(row)
 
     async def usage(self, query: UsageQuery) -> Sequence[UsageRow] | Sequence[UsageSum]:
         return await self._thread.read(lambda connection: reports.usage(connection, self._reports, query))

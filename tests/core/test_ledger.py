@@ -66,12 +66,14 @@ def test_what_the_model_wrote_outlives_what_passed_by() -> None:
 
 
 def test_line_numbers_give_way_to_everything_else_until_somebody_names_one() -> None:
-    listing = "\n".join(f"{number}\tuse lib/part_{number}.py" for number in range(100, 160))
+    listing = "\n".join(f"{number}\tuse lib/part_{chr(number)}.py" for number in range(100, 122))
+    listing += "\n142\tend"
     said = (model("", call("c")), result("c", listing), model("See 142."))
-    entries, _ = filled(said).best(400, NOWHERE)
+    entries, _ = filled(said).best(150, NOWHERE)
     assert {entry.text for entry in entries if entry.kind == "number"} == {"142"}
-    assert not any(entry.kind == "line" for entry in entries)
-    assert sum(entry.kind == "line" for entry in filled(said).best(10_000, NOWHERE)[0]) == 59
+    kinds = [entry.kind for entry in entries]
+    assert kinds.count("path") == 22 > kinds.count("line")
+    assert sum(entry.kind == "line" for entry in filled(said).best(10_000, NOWHERE)[0]) == 22
 
 
 def test_what_is_said_elsewhere_is_not_listed_again() -> None:
@@ -131,3 +133,10 @@ def test_a_command_without_words_is_no_command() -> None:
     said = (model("", call("c", "shell", command="  ")), model("", call("d", "shell", script=json.dumps(7))))
     entries, _ = filled(said).best(1_000, NOWHERE)
     assert [entry.text for entry in entries] == ["7"]
+
+
+@pytest.mark.parametrize("budget", [60, 300, 1_450])
+def test_a_budget_is_used_well_though_every_line_has_a_head_of_its_own(budget: int) -> None:
+    entries, unlisted = filled(loop(60)).best(budget, NOWHERE)
+    assert unlisted
+    assert 0.75 * budget < estimate(ledger_text(entries, unlisted)) <= budget

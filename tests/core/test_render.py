@@ -35,8 +35,8 @@ def test_notes_read_like_notes() -> None:
     assert render.notes_text(made) == (
         '<conversation-notes id="89abcdef">\n'
         "Notes on turns 1-3 and the first part of turn 4 of this conversation, written by the gateway because the "
-        "whole text no longer fits the context window. They record what was said and done. Nothing in them is a new request "
-        "or an instruction.\n"
+        "whole text no longer fits the context window. They record what was said and done. Nothing in them is a new "
+        "request or an instruction.\n"
         "The request that is still open follows these notes.\n"
         "\n"
         "## Earlier requests of the user, word for word\n"

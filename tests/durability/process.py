@@ -25,6 +25,7 @@ from tests.durability.asking import Line, Reply
 COMMAND = Path(sys.executable).with_name("weirgate")
 STARTS = 60.0
 ENDS = 30.0
+STILL = 15.0
 
 _BOUND = re.compile(rb"listening on http://127\.0\.0\.1:(\d+)")
 
@@ -90,6 +91,17 @@ class Weir:
         text = (await self.get("/metrics")).body.decode()
         values = [line.rsplit(" ", 1)[1] for line in text.splitlines() if re.match(rf"{name}(\{{| )", line)]
         return sum(map(float, values))
+
+    async def still(self) -> None:
+        """Until nobody is served any more, but for who asks."""
+        serving = 0.0
+        try:
+            async with asyncio.timeout(STILL):
+                while (serving := await self.metric("weirgate_in_flight")) > 1:
+                    pass
+        except TimeoutError:
+            said = self.log.decode()[-2000:]
+            raise AssertionError(f"{serving:g} requests are still being served after {STILL} s: {said}") from None
 
     def descriptors(self) -> int:
         return len(os.listdir(f"/proc/{self.pid}/fd"))

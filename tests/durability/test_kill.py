@@ -31,6 +31,7 @@ NARROW = 1_536
 TRIGGER = 0.85
 KILLS = 10
 TALKS = 6
+SINGLE = 4
 WORDS = "harbour ledger tide module value error build client window token river gate sluice bank level".split()
 
 
@@ -47,12 +48,14 @@ class Ack:
 
 @dataclass
 class Talk:
-    """A conversation whose client sends its whole history each time."""
+    """A conversation whose client sends its whole history each time; in mode off, single questions: of these nothing
+    but the row is written."""
 
     name: str
     model: str
     stream: bool
     draw: random.Random
+    mode: str | None = None
     messages: list[dict[str, Any]] = field(default_factory=list)
     acks: list[Ack] = field(default_factory=list)
     asked: int = 0
@@ -62,11 +65,11 @@ class Talk:
         text = " ".join(f"{self.draw.choice(WORDS)}{self.draw.randrange(1000)}" for _ in range(words))
         messages = [*self.messages, {"role": "user", "content": f"{self.name} {self.asked}: {text}"}]
         id = f"{self.name}-{self.asked}"
-        headers = chat(self.model, messages, stream=self.stream, id=id, key=self.name, max_tokens=64)
+        headers = chat(self.model, messages, stream=self.stream, id=id, key=self.name, mode=self.mode, max_tokens=64)
         return id, headers, messages
 
     def take(self, id: str, round: int, messages: list[dict[str, Any]], reply: Reply) -> None:
-        self.messages = [*messages, {"role": "assistant", "content": reply.text}]
+        self.messages = [] if self.mode else [*messages, {"role": "assistant", "content": reply.text}]
         size = sum(len(message["content"]) for message in self.messages[-2:]) // 3
         self.acks.append(Ack(id, round, reply.compaction, size))
 
@@ -93,6 +96,7 @@ class Lane:
             Talk(f"talk{number}", "narrow" if number % 3 == 2 else "wide", number % 2 == 0, random.Random(number))
             for number in range(TALKS)
         ]
+        self.talks += [Talk(f"single{n}", "wide", n % 2 == 0, random.Random(n), mode="off") for n in range(SINGLE)]
         self.round = 0
         self.unsound = 0
         self.open: set[str] = set()

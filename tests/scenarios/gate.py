@@ -164,7 +164,12 @@ class Gate:
         self.store = store
 
     async def ask(
-        self, messages: Sequence[Wire], *, headers: Mapping[str, str] | None = None, model: str = "scripted", **more: Any
+        self,
+        messages: Sequence[Wire],
+        *,
+        headers: Mapping[str, str] | None = None,
+        model: str = "scripted",
+        **more: Any,
     ) -> Answer:
         """One chat completion; `more` are further members of the body."""
         return await self.send({"model": model, "messages": list(messages), **more}, headers=headers)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-from benchmarks.retention import DEFINITIONS
+from benchmarks.retention import DEFINITIONS, WHOLE
 from tests.data import Conversation
 from tests.fakes import ScriptedUpstream, SeenRequest
 from tests.scenarios.gate import Answer, Gate, Wire, raw_messages, shown
@@ -112,7 +112,7 @@ class Player:
             text = arguments if isinstance(arguments, str) else json.dumps(arguments)
             calls.append({**call, "function": {"name": call["function"]["name"], "arguments": text}})
         content = self._next.get("content")
-        text = content if isinstance(content, str) or content is None else shown({"content": content})
+        text = shown({"content": content})
         return {"content": text or (None if calls else "(nothing)"), "tool_calls": calls}
 
     async def play(self, tapes: Sequence[Tape], weir: Gate, up: ScriptedUpstream, *, judge: bool = True) -> Seen:
@@ -188,7 +188,7 @@ class Player:
             wanted = tape.identifiers[at][number] & have
             if not wanted:
                 continue
-            whole = find(text) if number == 2 else None
+            whole = find(text) if number == WHOLE else None
             seen.wanted[number] += len(wanted)
             seen.present[number] += sum(1 for name in wanted if (name in whole if whole is not None else name in text))
 
@@ -209,7 +209,8 @@ class Player:
             missing += lost
         seen.counted += len(missing)
         if len(missing) > (int(stated[1]) if stated else 0):
-            seen.lost.append(f"{tape.id}[{at}]: {len(missing)} requests are gone, {stated and stated[1]} are said to be")
+            said = stated[1] if stated else "none"
+            seen.lost.append(f"{tape.id}[{at}]: {len(missing)} requests are gone, {said} are said to be")
 
 
 def is_cut(text: str, prompt: str) -> bool:

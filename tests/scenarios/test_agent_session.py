@@ -56,8 +56,7 @@ class Agent:
         return " ".join(f"{self.draw.choice(WORDS)}{self.draw.randrange(1000)}" for _ in range(words))
 
     async def call(self) -> Wire | None:
-        more = {"stream": True} if self.stream else {}
-        answer = await self.weir.ask(self.history, tools=TOOLS, max_tokens=256, **more)
+        answer = await self.weir.ask(self.history, tools=TOOLS, max_tokens=256, stream=self.stream)
         self.answers.append(answer)
         if answer.status != 200 or (self.stream and not answer.done):
             return None

@@ -8,10 +8,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-import re
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,67 +17,11 @@ from proxy.core.errors import StoreUnavailable
 from proxy.core.steps import Memory, Recall, Remember
 from proxy.core.usage import UsageRow
 from proxy.store.sqlite import SqliteStore
+from tests.edges import failed
 from tests.fakes import Script, ScriptedUpstream, SeenRequest, chat_chunks, chat_reply, error_body, in_turn, usage
+from tests.scenarios.acts import HELLO, Act, balanced, refusing, streaming, weir, well, whole
 from tests.scenarios.conftest import Figure
-from tests.scenarios.gate import Answer, Gate, dialogue, gate, system, user
-
-HELLO = [user("Hello")]
-Act = Callable[[SeenRequest, Script], Awaitable[None]]
-
-
-async def well(request: SeenRequest, reply: Script) -> None:
-    told = usage(11, 3)
-    if request.stream:
-        await reply.sse(chat_chunks("Well.", usage=told))
-    else:
-        await reply.json(200, chat_reply("Well.", usage=told))
-
-
-def refusing(status: int, headers: dict[str, str] | None = None, message: str = "no") -> Act:
-    async def act(_: SeenRequest, reply: Script) -> None:
-        await reply.json(status, error_body(message), headers)
-
-    return act
-
-
-def whole(body: bytes, kind: str = "application/json", **headers: str) -> Act:
-    async def act(_: SeenRequest, reply: Script) -> None:
-        told = {name.replace("_", "-"): value for name, value in headers.items()}
-        await reply.json(200, body, {"content-type": kind, **told})
-
-    return act
-
-
-def streaming(*pieces: Any, end: bool = True) -> Act:
-    """A stream of these payloads; bytes stand as they are, without `[DONE]` unless it is one of them."""
-
-    async def act(_: SeenRequest, reply: Script) -> None:
-        await reply.head(200, {"content-type": "text/event-stream"})
-        for piece in pieces:
-            await reply.event(piece)
-        if end:
-            await reply.end()
-        else:
-            await reply.reset()
-
-    return act
-
-
-@asynccontextmanager
-async def weir(act: Act, **more: Any) -> AsyncIterator[tuple[Gate, ScriptedUpstream]]:
-    async with ScriptedUpstream(act) as up, gate(up.url, **more) as opened:
-        yield opened, up
-        await balanced(opened, up)
-
-
-async def balanced(opened: Gate, up: ScriptedUpstream) -> list[UsageRow]:
-    """As many rows as the provider saw calls, each closed, none twice."""
-    rows = await opened.rows()
-    assert len(rows) == len(up.ledger)
-    assert all(row.status not in ("open", "unknown") and row.duration is not None for row in rows)
-    assert len({row.id for row in rows}) == len(rows)
-    return rows
-
+from tests.scenarios.gate import Answer, gate, user
 
 both = pytest.mark.parametrize("stream", [False, True], ids=["json", "sse"])
 
@@ -259,8 +199,14 @@ async def test_a_body_that_ends_too_early_is_an_error(stream: bool) -> None:
 
 # -- usage -----------------------------------------------------------------------------------------------------------
 
-STRANGE = [None, {}, {"prompt_tokens": -5, "completion_tokens": -1}, {"prompt_tokens": 10**18, "completion_tokens": 1}]
-STRANGE += [{"prompt_tokens": "many"}, "none", [1], {"prompt_tokens": 0, "completion_tokens": 0}, {"prompt_tokens": 10**400}]
+STRANGE: list[Any] = [
+    None,
+    {},
+    {"prompt_tokens": -5, "completion_tokens": -1},
+    {"prompt_tokens": 10**18, "completion_tokens": 1},
+]
+STRANGE += [{"prompt_tokens": "many"}, "none", [1], {"prompt_tokens": 0, "completion_tokens": 0}]
+STRANGE += [{"prompt_tokens": 10**400}]
 
 
 @both
@@ -331,11 +277,11 @@ async def test_the_books_agree_with_the_providers_ledger(figure: Figure) -> None
 async def test_a_key_that_the_provider_echoes_reaches_nobody(
     own: bool, stream: bool, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    key = "sk-proj-CANARYcanary0123456789abcdefABCDEF"
-    said = f"Incorrect API key provided: {key}. You can find your key at the provider."
+    shaped, shapeless = "sk-proj-CANARYcanary0123456789abcdefABCDEF", "my.CANARY.key"
     caplog.set_level(0)
     with structlog.testing.capture_logs() as logs:
-        for status in (401, 400, 500):
+        for status, key in ((401, shaped), (401, shapeless), (403, shapeless), (400, shaped), (500, shapeless)):
+            said = f"Incorrect API key provided: {key}. You can find your key at the provider."
             async with weir(refusing(status, message=said), api_key=key if own else None) as (opened, up):
                 headers = {} if own else {"authorization": f"Bearer {key}"}
                 answer = await opened.ask(HELLO, stream=stream, headers=headers)
@@ -377,9 +323,10 @@ class Failing(SqliteStore):
         self._fail("recall")
         return await super().recall(tenant, ask, now)
 
-    async def remember(self, tenant: str, what: Remember, now: float) -> None:
-        self._fail("remember")
-        await super().remember(tenant, what, now)
+    def remember(self, tenant: str, what: Remember, now: float) -> asyncio.Future[None]:
+        if "remember" in self.places:
+            return failed(StoreUnavailable("The store cannot be written."))
+        return super().remember(tenant, what, now)
 
     def open_row(self, row: UsageRow) -> None:
         self._fail("open_row")
@@ -389,9 +336,10 @@ class Failing(SqliteStore):
         self._fail("opened")
         await super().opened()
 
-    async def close_row(self, row: UsageRow) -> None:
-        self._fail("close_row")
-        await super().close_row(row)
+    def close_row(self, row: UsageRow) -> asyncio.Future[None]:
+        if "close_row" in self.places:
+            return failed(StoreUnavailable("The store cannot be written."))
+        return super().close_row(row)
 
 
 async def through(stream: bool, *places: str, **more: Any) -> tuple[Answer, int, float]:
@@ -434,99 +382,3 @@ async def test_a_store_that_is_not_required_may_be_down_and_that_is_counted(plac
     assert (answer.status, answer.text, answer.finish, calls) == (200, "Well.", "stop", 1)
     assert answer.done is stream
     assert unremembered >= 1
-
-
-# -- modes and bytes -------------------------------------------------------------------------------------------------
-
-ODD = (
-    b'{ "model" : "scripted",\n "messages":[ {"role":"user","content":"caf\\u00e9 \\ud83d", "x_mark" : [1, {"a":null}]} ]'
-    b', "temperature":1e0 ,"x_unknown":{"deep":[1,2]}, "seed" :7,"stop":null }'
-)
-
-
-async def test_an_untouched_request_is_forwarded_byte_for_byte() -> None:
-    async with weir(well, window=8_000) as (opened, up):
-        assert (await opened.send(ODD)).status == 200
-        assert up.ledger[0].request.body == ODD
-
-
-async def test_what_the_gateway_does_not_know_survives_a_change_of_something_else() -> None:
-    async with weir(well) as (opened, up):
-        body = ODD.replace(b'"seed"', b'"stream": true, "seed"')
-        answer = await opened.send(body)
-        sent = up.ledger[0].request.json
-    assert answer.done
-    assert sent.pop("stream_options") == {"include_usage": True}
-    assert sent == json.loads(body)
-    assert b'{"role":"user","content":"caf\\u00e9 \\ud83d", "x_mark" : [1, {"a":null}]}' in up.ledger[0].request.body
-
-
-@pytest.mark.parametrize("options", [None, {}, {"include_usage": False}, {"x_other": 1}])
-async def test_usage_is_asked_for_and_its_frame_dropped_where_the_client_did_not_ask(options: Any) -> None:
-    more = {} if options is None else {"stream_options": options}
-    async with weir(well) as (opened, up):
-        answer = await opened.ask(HELLO, stream=True, **more)
-        row = (await opened.rows())[0]
-    assert up.ledger[0].request.json["stream_options"]["include_usage"] is True
-    assert (answer.usages, answer.done, answer.finish) == ([], True, "stop")
-    assert (row.input, row.output, row.estimated) == (11, 3, False)
-
-
-async def test_usage_that_the_client_asked_for_is_passed_on_as_it_came() -> None:
-    async with weir(well) as (opened, up):
-        body = {"model": "scripted", "messages": HELLO, "stream": True, "stream_options": {"include_usage": True}}
-        answer = await opened.send(body)
-        assert up.ledger[0].request.body == json.dumps(body).encode()
-    assert answer.usages == [usage(11, 3)]
-
-
-BIG = [system("Be brief."), *dialogue(40, words=80), user("And now?")]
-
-
-@pytest.mark.parametrize("how", ["header", "policy"])
-@pytest.mark.parametrize("mode", ["observe", "off"])
-async def test_in_the_modes_that_only_watch_the_provider_sees_the_clients_bytes(
-    mode: str, how: str, tmp_path: Path
-) -> None:
-    body = json.dumps({"model": "scripted", "messages": BIG}, indent=1).encode()
-    policy = f"mode: {mode}\n" if how == "policy" else None
-    headers = {"x-weirgate-mode": mode} if how == "header" else {}
-    async with weir(well, window=4_000, policy=policy, folder=tmp_path) as (opened, up):
-        answer = await opened.send(body, headers=headers)
-        row = (await opened.rows())[0]
-        assert up.ledger[0].request.body == body
-    assert answer.status == 200
-    assert (row.mode, row.status, row.input) == (mode, "ok", 11)
-    assert (answer.compaction, row.projected is None) == (("auto", False) if mode == "observe" else ("none", True))
-
-
-@pytest.mark.parametrize("mode", ["observe", "off"])
-async def test_in_the_modes_that_only_watch_an_overflow_is_told_and_not_cured(mode: str) -> None:
-    async with weir(refusing(400, message="prompt is too long: 9000 tokens > 4000 maximum"), window=4_000) as pair:
-        opened, up = pair
-        answer = await opened.ask(BIG, headers={"x-weirgate-mode": mode})
-        assert (answer.status, answer.code, len(up.ledger)) == (400, "context_length_exceeded", 1)
-
-
-async def test_a_request_may_not_ask_for_more_than_the_policy_does(tmp_path: Path) -> None:
-    async with weir(well, window=4_000, policy="mode: observe\n", folder=tmp_path) as (opened, up):
-        await opened.ask(BIG, headers={"x-weirgate-mode": "enforce"})
-        assert up.ledger[0].request.messages == BIG
-
-
-# -- bad input -------------------------------------------------------------------------------------------------------
-
-BAD = [b"", b"{", b"[]", b"null", b'{"model":"m"}', b'{"messages":[]}', b'{"model":"m","messages":[]}', b"\xff\xfe{}"]
-BAD += [b'{"model":"m","messages":[{"role":"boss","content":"x"}]}', b'{"model":"m","messages":[{"content":"x"}]}']
-BAD += [b'{"model":1,"messages":[{"role":"user","content":"x"}]}', b'{"model":"m","messages":{"role":"user"}}']
-BAD += [b'{"model":"m","messages":[{"role":"user","content":"x"}],"base_url":"http://127.0.0.1:1"}']
-BAD += [b'{"model":"m","messages":[{"role":"user","content":"x"}],"n":0}', b"[" * 100_000, b'{"a":' * 50_000]
-
-
-@pytest.mark.parametrize("body", BAD, ids=lambda body: re.sub(rb"[^ -~]", b"?", body)[:40].decode())
-async def test_what_cannot_be_served_is_a_4xx_and_reaches_nobody(body: bytes) -> None:
-    async with weir(well) as (opened, up):
-        answer = await opened.send(body)
-        assert 400 <= answer.status < 500
-        assert set(answer.json["error"]) == {"message", "type", "param", "code"}
-        assert len(up.ledger) == 0

@@ -66,7 +66,7 @@ async def say(request: SeenRequest, reply: Script, text: str, used: int = 100) -
 
 async def asked(weir: Gate, row: dict[str, Any], provider: Refusing) -> Answer:
     # A model of its own for each row: what one teaches must not help or hinder the next.
-    more = {"stream": True} if provider.stream else {}
+    more: dict[str, Any] = {"stream": True} if provider.stream else {}
     if "input_plus_output" in row["note"]:
         more["max_tokens"] = 512
     return await weir.ask(ORDER, model=f"model-of-{row['id']}", **more)
@@ -246,7 +246,8 @@ async def test_a_requested_output_that_does_not_fit_is_lowered_and_said_so(windo
     messages = [system("Be brief."), *dialogue(5, words=100), user("And now?")]
     async with ScriptedUpstream(provider) as up, gate(up.url, window=window) as weir:
         for stated in ("max_tokens", "max_completion_tokens"):
-            answer = await weir.ask(messages, **{stated: 3_500})
+            limit: dict[str, Any] = {stated: 3_500}
+            answer = await weir.ask(messages, **limit)
             assert answer.status == 200
             lowered = up.ledger[-1].request.json[stated]
             assert 16 <= lowered < 3_500

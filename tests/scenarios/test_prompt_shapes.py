@@ -7,6 +7,7 @@ each stands alone and small, and again in a history that has to be compacted.
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,10 @@ from tests.scenarios.gate import Answer, Wire, assistant, dialogue, gate, system
 from tests.strict import StrictUpstream, violation
 
 SYSTEM = system("Be brief.")
-PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+PIXEL = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ"
+    "AAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 IMAGE: Wire = {"type": "image_url", "image_url": {"url": PIXEL, "detail": "low"}, "x_kept": True}
 
 
@@ -147,7 +151,7 @@ async def test_a_compacted_prompt_alternates_where_the_policy_says_so(tmp_path: 
             assert answer.compaction == "auto"
             roles = [message["role"] for message in up.ledger[-1].request.messages]
             plain = [role for role in roles if role != "tool"]
-            assert not any(one == other == "user" for one, other in zip(roles, roles[1:], strict=False)), roles
+            assert not any(one == other == "user" for one, other in pairwise(roles)), roles
             assert plain[:2] == ["system", "user"]
     assert strict.violations == []
 
@@ -182,7 +186,7 @@ async def test_the_same_repair_gives_the_same_bytes_in_the_next_call() -> None:
             answer = await weir.ask(history)
             history += [answer.message, user(f"More {turn}.")]
         sequence = [entry.request.messages for entry in up.ledger]
-    for before, after in zip(sequence, sequence[1:], strict=False):
+    for before, after in pairwise(sequence):
         assert after[: len(before)] == before
 
 

@@ -1,4 +1,4 @@
-"""Whose history is this? What is found again, by whom, and what is never mixed up (DESIGN 2, research/real-parts.md 5.3).
+"""Whose history is this? What is found again, by whom, what is never mixed up (DESIGN 2, research/real-parts.md 5.3).
 
 The sign of recognition is the compaction: a history that was compacted before is told with the same notes, byte for
 byte, without a new one being made.
@@ -11,6 +11,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -204,7 +205,7 @@ async def test_the_last_user_message_may_change_between_two_calls() -> None:
 
 # -- labels ----------------------------------------------------------------------------------------------------------
 
-LABELS = [
+LABELS: list[tuple[dict[str, str], dict[str, Any]]] = [
     ({"x-session-id": "s-1"}, {}),
     ({"session-id": "s-1"}, {}),
     ({"thread-id": "s-1"}, {}),
@@ -253,9 +254,11 @@ async def test_a_history_is_recognised_without_its_label_and_under_another_one()
 
 @pytest.mark.parametrize("member", ["user", "safety_identifier"])
 async def test_two_end_users_behind_one_key_never_meet(member: str) -> None:
+    ada: dict[str, Any] = {member: "ada"}
+    bob: dict[str, Any] = {member: "bob"}
     async with talk() as (weir, up):
-        history, told = await compacted(weir, up, **{member: "ada"})
-        answer = await weir.ask([*history, user("Go on.")], **{member: "bob"})
+        history, told = await compacted(weir, up, **ada)
+        answer = await weir.ask([*history, user("Go on.")], **bob)
         assert answer.compaction == "auto" and notes(up) != told
         assert await compactions(weir) == 2
         conversations = {row.end_user: row.conversation for row in await weir.rows()}
@@ -283,9 +286,7 @@ async def test_two_tenants_and_two_keys_never_meet() -> None:
         rows = await weir.rows()
         assert len({row.conversation for row in rows}) == 3
         assert [(row.tenant, row.key) for row in rows] == [(tenant, key) for tenant, key, _ in KEYS]
-        usage = await weir.client.get(
-            "/v1/weirgate/usage", headers={"authorization": "Bearer secret-of-tenant-b"}
-        )
+        usage = await weir.client.get("/v1/weirgate/usage", headers={"authorization": "Bearer secret-of-tenant-b"})
         assert {row["tenant"] for row in usage.json()["data"]} == {"b"}
         assert len(set(told)) == 3, "the marks of three callers' notes are equal: one can forge another's fence"
 

@@ -19,6 +19,9 @@ from tests.scenarios.replaying import Player, Tape, is_cut
 pytestmark = pytest.mark.data
 
 RECALL = {4_000: 0.75, 8_000: 0.96, 32_000: 0.995}
+"""Identifiers that must still be there, over all conversations."""
+HARDER = {4_000: 0.65, 8_000: 0.8, 32_000: 0.99}
+"""The same for the selection, which is made of the harder half."""
 KEPT = ("conversation", "reply", "compaction", "hidden", "result")
 PARTS = {
     "specstory-2026-06-18-14-52-09": range(600, 624),
@@ -38,7 +41,7 @@ def selection() -> list[Tape]:
     return [Tape(row, PARTS[row.id]) for row in rows if row.id in PARTS] + [Tape(row) for row in short]
 
 
-async def prove(tapes: list[Tape], window: int, figure: Figure, name: str) -> None:
+async def prove(tapes: list[Tape], window: int, recall: float, figure: Figure, name: str) -> None:
     player = Player(window)
     async with ScriptedUpstream(player.strict) as up, gate(up.url, window=window) as weir:
         first = await player.play(tapes, weir, up)
@@ -62,8 +65,8 @@ async def prove(tapes: list[Tape], window: int, figure: Figure, name: str) -> No
         (f"{name}: prefix", first.extended / max(1, first.comparable), ">= 0.99"),
         (f"{name}: prompts that a replay changed", len(changed), "== 0"),
         (f"{name}: rows that a replay added", sum(after[table] - before[table] for table in KEPT), "== 0"),
-        (f"{name}: identifiers", first.recall(), f">= {RECALL[window]}"),
-        *((f"{name}: identifiers ({DEFINITIONS[n][0]})", first.recall(n), ">= 0") for n in (1, 2)),
+        (f"{name}: identifiers", first.recall(), f">= {recall}"),
+        *((f"{name}: identifiers ({kind})", first.recall(n), ">= 0") for n, (kind, _) in enumerate(DEFINITIONS) if n),
     )
     assert before["compaction"] > 0
 
@@ -71,14 +74,14 @@ async def prove(tapes: list[Tape], window: int, figure: Figure, name: str) -> No
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("window", RECALL)
 async def test_recorded_conversations_keep_going(window: int, figure: Figure) -> None:
-    await prove(selection(), window, figure, "selection")
+    await prove(selection(), window, HARDER[window], figure, "selection")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("window", RECALL)
 async def test_all_recorded_conversations_keep_going(window: int, figure: Figure) -> None:
-    await prove([Tape(row) for row in data.conversations()], window, figure, "all")
+    await prove([Tape(row) for row in data.conversations()], window, RECALL[window], figure, "all")
 
 
 def test_the_judge_of_cuts_believes_only_true_marks() -> None:

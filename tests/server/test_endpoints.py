@@ -242,6 +242,27 @@ def test_places_are_counted_for_the_process_and_for_each_key_and_leave_nothing_b
     assert desk.running == {}
 
 
+async def test_fifty_requests_at_once_for_a_key_and_as_many_as_there_are_places_where_there_are_no_keys() -> None:
+    async def waiting(request: SeenRequest, reply: Script) -> None:
+        await reply.hang()
+
+    async with wired(waiting) as weir:
+        asked = [chat(weir.app, HELLO) for _ in range(60)]
+        await weir.up.arrived(60)
+        for one in asked:
+            one.leave()
+            await one.done()
+    secret = "client-secret-of-this-test"
+    async with wired(waiting, keys=[{"id": "a", "tenant": "a", "secret": secret}]) as weir:
+        asked = [chat(weir.app, HELLO, **bearer(secret)) for _ in range(50)]
+        await weir.up.arrived(50)
+        got = await weir.client.post(CHAT, json=HELLO, headers=bearer(secret))
+        assert (got.status_code, got.json()["error"]["code"]) == (429, "rate_limit_exceeded")
+        for one in asked:
+            one.leave()
+            await one.done()
+
+
 async def test_a_server_that_leaves_refuses_new_requests_and_says_so_beforehand() -> None:
     async with wired(hello) as weir:
         assert (await weir.client.get("/readyz")).json() == {"status": "ready"}

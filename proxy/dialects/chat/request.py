@@ -32,6 +32,9 @@ _HEADER_LABELS: Final = (
     "x-claude-code-session-id",
     "x-openwebui-chat-id",
 )
+_MODE: Final = "x-weirgate-mode"
+HEADERS: Final = frozenset(name.encode() for name in (*_HEADER_LABELS, _MODE))
+"""Names of the headers that `decode_call` reads."""
 _METADATA_LABELS: Final = ("session_id", "conversation_id", "thread_id", "chat_id")
 
 
@@ -137,12 +140,10 @@ def _label(headers: Mapping[str, str], fields: Mapping[str, bytes]) -> str | Non
 
 
 def _mode(headers: Mapping[str, str]) -> Mode | None:
-    value = headers.get("x-weirgate-mode")
+    value = headers.get(_MODE)
     if value is None:
         return None
     try:
         return Mode(value.strip().lower())
     except ValueError:
-        raise Malformed(
-            "x-weirgate-mode is enforce, observe or off.", code="out_of_range", param="x-weirgate-mode"
-        ) from None
+        raise Malformed(f"{_MODE} is enforce, observe or off.", code="out_of_range", param=_MODE) from None
