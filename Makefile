@@ -21,7 +21,7 @@ clients: install ## the real clients that tests drive: LangChain, llm, openai fo
 	@scripts/clients.sh
 
 test: clients ## all tests
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 slow: install ## the long versions of the scenarios: every recorded conversation, a thousand turns
 	@$(BIN)/python -m pytest tests/scenarios tests/durability -m slow $(ARGS)

@@ -20,7 +20,7 @@ settings.register_profile("local", deadline=None, database=None)
 settings.register_profile("ci", deadline=None, database=None, derandomize=True)
 settings.load_profile("ci" if IN_CI else "local")
 
-_left_out = pytest.StashKey[int]()
+_ABSENT = "recorded data is absent"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -30,11 +30,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     where = f"{data.folder()} is absent (WEIRGATE_DATA names another place)"
     if IN_CI:
         raise pytest.UsageError(f"{len(needing)} tests need the recorded data, and {where}; in CI that is an error")
-    config.stash[_left_out] = len(needing)
     for item in needing:
-        item.add_marker(pytest.mark.skip(reason="recorded data is absent"))
+        item.add_marker(pytest.mark.skip(reason=_ABSENT))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if count := config.stash.get(_left_out, 0):
-        terminalreporter.write_sep("!", f"{count} tests skipped: no recorded data at {data.folder()}", yellow=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Read from the reports, which come from other processes too where tests run side by side."""
+    reports = [report for kind in ("passed", "failed") for report in terminalreporter.getreports(kind)]
+    figures = [value for report in reports for name, value in report.user_properties if name == "figure"]
+    if figures:
+        terminalreporter.write_sep("=", "figures")
+        for line in figures:
+            terminalreporter.write_line(str(line))
+    left_out = [report for report in terminalreporter.getreports("skipped") if _ABSENT in str(report.longrepr)]
+    if left_out:
+        terminalreporter.write_sep(
+            "!", f"{len(left_out)} tests skipped: no recorded data at {data.folder()}", yellow=True
+        )
+

@@ -140,3 +140,10 @@ def test_a_budget_is_used_well_though_every_line_has_a_head_of_its_own(budget: i
     entries, unlisted = filled(loop(60)).best(budget, NOWHERE)
     assert unlisted
     assert 0.75 * budget < estimate(ledger_text(entries, unlisted)) <= budget
+
+
+def test_a_budget_is_used_up_where_entries_are_cheaper_than_they_were_thought() -> None:
+    said = (user(" ".join(f"some/folder/of/part_{number}.py" for number in range(900))),)
+    entries, unlisted = filled(said).best(2_000, NOWHERE)
+    assert unlisted
+    assert 0.95 * 2_000 < estimate(ledger_text(entries, unlisted)) <= 2_000

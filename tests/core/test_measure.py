@@ -112,6 +112,7 @@ def test_the_ratio_converges_and_forgets_and_is_bounded() -> None:
     for _ in range(60):
         ratio = measure.learn(ratio, 800, 1_000)
     assert ratio.value == pytest.approx(0.8, abs=0.02)
+    assert measure.learn(ratio, 1_600, 1_000).value == pytest.approx(ratio.value + (1.6 - ratio.value) / 16)
     assert measure.learn(Ratio(), 10**9, 1).value == 4.0
     assert measure.learn(Ratio(), 1, 10**9).value == 0.4
     assert measure.learn(ratio, 0, 10) is ratio

@@ -95,6 +95,15 @@ def test_the_newest_request_is_clipped_last_and_only_as_far_as_it_must() -> None
     assert limit < len(said[-1].text)
 
 
+def test_neighbouring_messages_that_open_the_newest_turn_are_one_request() -> None:
+    said = (*loop(4), user("First this. " * 30), user("Then that. " * 30))
+    known = history(said)
+    tail = chosen(known, 10, 2_000)
+    assert tail is not None
+    assert tail.start == 16
+    assert known.parted(tail.start) == ()
+
+
 def test_a_giant_request_alone_is_clipped() -> None:
     known = history((system("be good"), user(lines(2_000))))
     tail = chosen(known, 900, 2_000)

@@ -7,11 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.scenarios.conftest import Figure, pytest_collection_modifyitems
+from tests.scenarios.conftest import figure, pytest_collection_modifyitems
 
-__all__ = ["compiled", "figure", "pytest_collection_modifyitems", "pytest_terminal_summary"]
-
-_lines = pytest.StashKey[list[str]]()
+__all__ = ["compiled", "figure", "pytest_collection_modifyitems"]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -22,16 +20,3 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             environment.delenv("PYTHONDONTWRITEBYTECODE")
             environment.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("compiled")))
         yield
-
-
-@pytest.fixture
-def figure(request: pytest.FixtureRequest) -> Figure:
-    return Figure(request.config.stash.setdefault(_lines, []))
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    lines = config.stash.get(_lines, [])
-    if lines:
-        terminalreporter.write_sep("=", "durability")
-        for line in lines:
-            terminalreporter.write_line(line)

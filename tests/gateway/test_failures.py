@@ -257,10 +257,15 @@ async def test_a_row_is_closed_even_when_the_call_is_cancelled_while_it_closes(h
     gate, closing = asyncio.Event(), asyncio.Event()
     close = house.store.close_row
 
-    async def slowly(row: UsageRow) -> None:
-        closing.set()
-        await gate.wait()
-        await close(row)
+    def slowly(row: UsageRow) -> asyncio.Future[None]:
+        closed = close(row)
+
+        async def late() -> None:
+            closing.set()
+            await gate.wait()
+            await closed
+
+        return asyncio.get_running_loop().create_task(late())
 
     house.store.close_row = slowly  # type: ignore[method-assign]
     task = asyncio.create_task(house.serve(chat(), Provider(whole("x"))))

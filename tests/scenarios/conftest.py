@@ -10,15 +10,15 @@ import operator
 
 import pytest
 
-_lines = pytest.StashKey[list[str]]()
 _BARS = {">=": operator.ge, "<=": operator.le, "==": operator.eq}
 
 
 class Figure:
-    """Prints figures against their bars ("<= 3", ">= 0.98", "== 0"), and holds them."""
+    """Prints figures against their bars ("<= 3", ">= 0.98", "== 0"), and hands them to the summary (tests/conftest.py)
+    as properties of the test, which reach it from another process too."""
 
-    def __init__(self, lines: list[str]) -> None:
-        self._lines = lines
+    def __init__(self, properties: list[tuple[str, object]]) -> None:
+        self._properties = properties
 
     def __call__(self, name: str, value: float, bar: str) -> None:
         self.all((name, value, bar))
@@ -26,7 +26,7 @@ class Figure:
     def all(self, *figures: tuple[str, float, str]) -> None:
         """All of them are printed before one fails."""
         made = [_line(*figure) for figure in figures]
-        self._lines += made
+        self._properties += [("figure", line) for line in made]
         print("\n".join(made))
         missed = [line for line in made if line.endswith("MISSED")]
         assert missed == []
@@ -41,7 +41,7 @@ def _line(name: str, value: float, bar: str) -> str:
 
 @pytest.fixture
 def figure(request: pytest.FixtureRequest) -> Figure:
-    return Figure(request.config.stash.setdefault(_lines, []))
+    return Figure(request.node.user_properties)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -51,11 +51,3 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if slow:
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if not item.get_closest_marker("slow")]
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    lines = config.stash.get(_lines, [])
-    if lines:
-        terminalreporter.write_sep("=", "figures")
-        for line in lines:
-            terminalreporter.write_line(line)

@@ -85,6 +85,8 @@ class Seen:
     counted: int = 0
     wanted: list[int] = field(default_factory=lambda: [0] * len(DEFINITIONS))
     present: list[int] = field(default_factory=lambda: [0] * len(DEFINITIONS))
+    shares: list[float] = field(default_factory=list)
+    """Of each step that names anything known, the share that is in its prompt (by the first definition)."""
     repaired: int = 0
     bodies: dict[tuple[str, int], bytes] = field(default_factory=dict)
     """For each step, a hash of the body that the provider answered, or of nothing where it refused."""
@@ -92,6 +94,10 @@ class Seen:
     comparable: int = 0
     broken: list[str] = field(default_factory=list)
     """Steps whose prompt did not extend the one before it, though no compaction lay between."""
+
+    def recall_of_steps(self) -> float:
+        """The mean over the steps: a long listing that is named once weighs no more than a path."""
+        return sum(self.shares) / max(1, len(self.shares))
 
     def recall(self, definition: int = 0) -> float:
         return self.present[definition] / max(1, self.wanted[definition])
@@ -190,7 +196,10 @@ class Player:
                 continue
             whole = find(text) if number == WHOLE else None
             seen.wanted[number] += len(wanted)
-            seen.present[number] += sum(1 for name in wanted if (name in whole if whole is not None else name in text))
+            present = sum(1 for name in wanted if (name in whole if whole is not None else name in text))
+            seen.present[number] += present
+            if number == 0:
+                seen.shares.append(present / len(wanted))
 
     def _accounted(self, tape: Tape, at: int, prompt: str, seen: Seen) -> None:
         """Each request of the user is in the prompt word for word, or cut and said to be, or counted."""

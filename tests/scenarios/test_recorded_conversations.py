@@ -19,9 +19,9 @@ from tests.scenarios.replaying import Player, Tape, is_cut
 pytestmark = pytest.mark.data
 
 RECALL = {4_000: 0.75, 8_000: 0.96, 32_000: 0.995}
-"""Identifiers that must still be there, over all conversations."""
-HARDER = {4_000: 0.65, 8_000: 0.8, 32_000: 0.99}
-"""The same for the selection, which is made of the harder half."""
+"""Identifiers that must still be there: the mean over the steps of all conversations."""
+HARDER = {4_000: 0.6, 8_000: 0.8, 32_000: 0.98}
+"""The same for the selection, which is made of the harder half, and for the sum over all steps."""
 KEPT = ("conversation", "reply", "compaction", "hidden", "result")
 PARTS = {
     "specstory-2026-06-18-14-52-09": range(600, 624),
@@ -65,7 +65,8 @@ async def prove(tapes: list[Tape], window: int, recall: float, figure: Figure, n
         (f"{name}: prefix", first.extended / max(1, first.comparable), ">= 0.99"),
         (f"{name}: prompts that a replay changed", len(changed), "== 0"),
         (f"{name}: rows that a replay added", sum(after[table] - before[table] for table in KEPT), "== 0"),
-        (f"{name}: identifiers", first.recall(), f">= {recall}"),
+        (f"{name}: identifiers, mean of steps", first.recall_of_steps(), f">= {recall}"),
+        (f"{name}: identifiers, sum", first.recall(), f">= {HARDER[window]}"),
         *((f"{name}: identifiers ({kind})", first.recall(n), ">= 0") for n, (kind, _) in enumerate(DEFINITIONS) if n),
     )
     assert before["compaction"] > 0
