@@ -2,19 +2,25 @@
 
 The map of the house; imports run one way, from left to right:
 
-    __main__ > commands > app > server > gateway > upstream > (dialects | store | policies | metrics | settings) > core
+    __main__ > commands > app > server > gateway > (attempt | calibration | retries) > (leases | refusals)
+        > (upstream | check) > (dialects | store | policies | metrics | settings) > (catalogue | configfile | naming)
+        > core
 
     __main__   the command line                    commands/  the work behind it
     app        composition root: names every fulfilment
-    settings   file and environment, frozen        policies   the policy folder: load, watch, swap whole
-    metrics    what is counted                     gateway    the driver: performs the steps the core asks for
-    server/    faces clients: endpoints, stream, auth, guard
-    dialects/  pure; chat, sse: wire formats
+    server/    faces clients: endpoints, stream, auth, guard, the operator's routes
+    gateway    the driver: performs the steps the core asks for
+    attempt    one upstream call                   calibration  what upstreams taught us
+    retries    the retry budget                    leases     who may compact a branch now
+    refusals   what a provider's status means to our client
     upstream/  faces providers: compatible (OpenAI-shaped), counter (tokens), decoded (the message cache)
+    dialects/  pure; chat, embeddings, sse: wire formats
     store/     faces the database: SQLite, migrations
-    core/      pure: the order of a call (exchange), identity (chain), groups, measure, compaction, ledger, overflow,
-               relay, policy, usage
-    catalogue/ data: windows, prices, token ranks
+    settings   file and environment, frozen        policies   the policy folder: load, watch, swap whole
+    check      both of them, judged together       metrics    what is counted
+    catalogue/ data: windows, prices, token ranks  configfile/  YAML with its line numbers     naming  ids of ours
+    core/      pure: the order of a call (exchange, branch), identity (chain), groups, measure, compaction (tail, pins,
+               ledger, render), overflow, relay, policy, usage
 """
 
 __version__ = "0.1.0"

@@ -81,7 +81,8 @@ class Branch:
         """Ask the store for every boundary of this history, unless it is too young to be known."""
         opening = self.call.label is None and not any(item.role == "assistant" for item in self.messages)
         if opening:
-            digests: tuple[bytes, ...] = (self.chain.last,)
+            # No answer of ours is in it; notes may be, where the opening messages alone are too long.
+            digests = tuple(dict.fromkeys(reversed([each for each in self.chain.after if each != self.chain.start])))
         else:
             digests = tuple(dict.fromkeys([*reversed(self.chain.after), self.chain.start]))
         self.memory = yield from Recall(

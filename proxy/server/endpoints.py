@@ -74,7 +74,9 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = time.perf_counter()
         headers = scope["headers"]
-        answering = Answering(send, request_id_of(headers), hold=self.desk.hold, ping=self.desk.ping)
+        answering = Answering(
+            send, request_id_of(headers, self.desk.gateway.names.draw), hold=self.desk.hold, ping=self.desk.ping
+        )
         status = 500
         metrics = self.desk.gateway.metrics
         metrics.in_flight.value += 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from proxy.core.errors import Malformed, MethodNotAllowed, TooLarge, WeirgateError
 
@@ -84,16 +84,19 @@ def bad_http(message: str) -> Malformed:
     return Malformed(message, code="bad_http")
 
 
-def request_id(headers: Headers) -> str:
-    """The client's `x-request-id` if it is a plain token, else one of ours. Echoed and logged, never read (I-31)."""
+def request_id(headers: Headers, draw: Callable[[int], bytes] = os.urandom) -> str:
+    """The client's `x-request-id` if it is a plain token, else one of ours. Echoed and logged, never read (I-31).
+
+    `draw` gives random bytes.
+    """
     for name, value in headers:
         if name == b"x-request-id":
             if _REQUEST_ID.fullmatch(value):
                 return value.decode("ascii")
             break
-    return new_request_id()
+    return new_request_id(draw)
 
 
-def new_request_id() -> str:
+def new_request_id(draw: Callable[[int], bytes] = os.urandom) -> str:
     """`req_` and 26 random base32 characters (130 bits)."""
-    return "req_" + os.urandom(26).translate(_BASE32).decode("ascii")
+    return "req_" + draw(26).translate(_BASE32).decode("ascii")

@@ -158,6 +158,14 @@ class GroupCommit:
         """Queue a write that has no interest in rows; the future is its answer."""
         return self._submit(Kind.WRITE, what, then)
 
+    def nothing(self) -> asyncio.Future[Any]:
+        """The answer to a write that has nothing to write."""
+        if self._loop is None:
+            raise StoreUnavailable("The store is closed.")
+        future: asyncio.Future[Any] = self._loop.create_future()
+        future.set_result(None)
+        return future
+
     def submit(self, kind: Kind, what: Any) -> asyncio.Future[Any]:
         """Queue work behind all that was queued before; the future is its answer."""
         self._take_openings()

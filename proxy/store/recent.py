@@ -110,6 +110,21 @@ class Recent:
             unseen = [digest for digest in unseen if not self._never(owner, digest)]
         return stored, unseen
 
+    def certain(self, owner: Owner, digests: Iterable[bytes]) -> dict[bytes, Known | None] | None:
+        """What is stored at each of `digests` (None: nothing); None where not all of it is known here."""
+        found: dict[bytes, Known | None] = {}
+        young = self._young.prefixes.get(owner, {})
+        for digest in digests:
+            known = young.get(digest, _UNSEEN)
+            if isinstance(known, _Unseen):
+                known = self._older(owner, digest)
+            if isinstance(known, _Unseen):
+                if (owner, digest) in self._expected or not self._absent.certain(digest):
+                    return None
+                known = None
+            found[digest] = known
+        return found
+
     def _older(self, owner: Owner, digest: bytes) -> Known | _Unseen | None:
         known = self._old.prefixes.get(owner, {}).get(digest, _UNSEEN)
         if not isinstance(known, _Unseen):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from sqlite3 import Connection
 from typing import Any, TypeVar
 
@@ -126,8 +126,10 @@ def known_at(
 def _compactions(
     connection: Connection, sql: Statements, tenant: str, scope: bytes, digests: Sequence[bytes]
 ) -> dict[bytes, list[bytes]]:
-    listed = {row[0] for row in connection.execute(sql.compactions_in_scope, (tenant, scope))}
-    wanted = digests if len(listed) > LISTED else [digest for digest in digests if digest in listed]
+    # Rows are counted, not digests: several compactions may end at one, and a list that was cut off knows only some.
+    rows = connection.execute(sql.compactions_in_scope, (tenant, scope)).fetchall()
+    listed = {row[0] for row in rows}
+    wanted = digests if len(rows) > LISTED else [digest for digest in digests if digest in listed]
     found: dict[bytes, dict[bytes, None]] = {}
     for which, some in _batches(wanted):
         for digest, payload in connection.execute(sql.compactions[which], (tenant, scope, *some)):
@@ -298,3 +300,25 @@ def written(what: Remember) -> tuple[bytes, ...]:
     if what.hidden is not None:
         places.append(what.hidden.digest)
     return tuple({place for place in places if place is not None})
+
+
+def left(before: Mapping[bytes, Known | None], what: Remember, now: float) -> dict[bytes, Known] | None:
+    """What `remember` will leave at the prefixes whose state is `before`; equal to it where nothing would be written.
+
+    None where only the database can say: a label, compactions, hidden state.
+    """
+    if what.label is not None or what.compaction is not None or what.hidden is not None or what.results:
+        return None
+    after: dict[bytes, Known] = {}
+    for place, known in before.items():
+        if known is None:
+            after[place] = Known(conversation=what.conversation, anchor=what.anchor, touched=now)
+            continue
+        used = known.conversation == what.conversation and now - known.touched < LATELY
+        after[place] = msgspec.structs.replace(
+            known,
+            conversation=known.conversation or what.conversation,
+            anchor=known.anchor if what.anchor is None else what.anchor,
+            touched=known.touched if used else now,
+        )
+    return after

@@ -183,9 +183,15 @@ class SqliteStore:
     def remember(self, tenant: str, what: Remember, now: float) -> asyncio.Future[None]:
         what = msgspec.structs.replace(what, label=_storable(what.label))
         owner, places, era = (tenant, what.scope), rows.written(what), self._recent.era
+        before = self._recent.certain(owner, places)
+        left = None if before is None else rows.left(before, what, now)
+        if before is not None and left == before:
+            return self._thread.nothing()  # a call that was answered so before
 
         def write(connection: Connection) -> tuple[dict[bytes, Known], str | None]:
             rows.remember(connection, self._sql, tenant, what, now)
+            if left is not None:
+                return left, None
             if not self._content:
                 self._bound_content(connection)
             found = rows.known_at(connection, self._sql, *owner, places)

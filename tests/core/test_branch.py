@@ -99,6 +99,8 @@ def test_a_history_too_young_to_be_known_is_looked_up_at_one_place() -> None:
     young = (system("Be brief."), user("Hi"))
     assert asked(Branch(a_call(young), a_snap())).digests == (chain.follow(chain.begin(SCOPE), young).last,)
     assert len(asked(Branch(a_call(young, label="chat-1"), a_snap())).digests) == 2
+    longer = (*young, user("Hi again"))
+    assert len(asked(Branch(a_call(longer), a_snap())).digests) == 2, "notes may end at each of the messages"
 
 
 @pytest.mark.parametrize(

@@ -212,7 +212,7 @@ class Player:
                 continue
             gone = [index for index, text in zip(parts, words, strict=True) if text not in prompt]
             lost = [] if gone and is_cut("\n\n".join(words), prompt) else gone
-            lost = [index for index in lost if not is_cut(tape.texts[index], prompt)]
+            lost = [index for index in lost if not all(told(part, prompt) for part in parts_of(tape.messages[index]))]
             seen.verbatim += len(parts) - len(gone)
             seen.cut += len(gone) - len(lost)
             missing += lost
@@ -220,6 +220,16 @@ class Player:
         if len(missing) > (int(stated[1]) if stated else 0):
             said = stated[1] if stated else "none"
             seen.lost.append(f"{tape.id}[{at}]: {len(missing)} requests are gone, {said} are said to be")
+
+
+def parts_of(message: Wire) -> list[str]:
+    """The texts of a message, each of which may be cut by itself."""
+    content = message["content"]
+    return [content] if isinstance(content, str) else [part["text"] for part in content if part.get("text")]
+
+
+def told(text: str, prompt: str) -> bool:
+    return text.strip() in prompt or is_cut(text, prompt)
 
 
 def is_cut(text: str, prompt: str) -> bool:

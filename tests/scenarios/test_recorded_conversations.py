@@ -1,7 +1,7 @@
 """Real conversations, replayed message by message through windows that are far too small for them.
 
 Three passes through one gateway for each window: the first is judged, the second and the third must change nothing.
-The fast selection is every fifth short conversation and parts of the long ones, cold in the middle of a history too;
+The fast selection is every second short conversation and parts of the long ones, cold in the middle of a history too;
 `make slow` plays them all.
 """
 
@@ -35,9 +35,9 @@ PARTS = {
 
 
 def selection() -> list[Tape]:
-    """Parts of long conversations, and a fifth of the short ones."""
+    """Parts of long conversations, and half of the short ones."""
     rows = list(data.conversations())
-    short = [row for row in rows if row.id not in PARTS and len(row.messages) <= 40][::5]
+    short = [row for row in rows if row.id not in PARTS and len(row.messages) <= 110][::2]
     return [Tape(row, PARTS[row.id]) for row in rows if row.id in PARTS] + [Tape(row) for row in short]
 
 

@@ -43,6 +43,17 @@ async def test_a_history_asked_before_it_was_remembered_is_found_afterwards(stor
     assert (memory.conversation, len(memory.compactions)) == ("conv_1", 1)
 
 
+async def test_every_compaction_is_found_however_many_a_caller_has(store: Store) -> None:
+    places = [f"u{number}" for number in range(140)]
+    for id in ("a", "b"):  # two at each place
+        taught_now = [taught(compaction=compaction(place, 1, f"cmp_{place}_{id}")) for place in places]
+        await asyncio.gather(*(store.remember("t", what, NOW) for what in taught_now))
+    assert await store.purge("t", 0) == 0  # nothing goes; what was read lately is read again
+    for place in places:
+        found = (await store.recall("t", ask(place), NOW)).compactions
+        assert [each.id for each in found] == [f"cmp_{place}_a", f"cmp_{place}_b"]
+
+
 async def test_the_longest_known_prefix_decides(store: Store) -> None:
     await store.remember("t", taught(reply="a1", anchor=anchor(100)), NOW)
     await store.remember("t", taught(reply="a2", conversation="conv_2", anchor=anchor(200)), NOW)
