@@ -61,6 +61,7 @@ from proxy.refusals import refusal
 from proxy.retries import RetryBudget
 from proxy.store import Store
 from proxy.upstream import Request
+from proxy.upstream.sighted import Sighted
 
 T = TypeVar("T")
 ReadUsage = Callable[[bytes], Usage | None]
@@ -120,6 +121,7 @@ class Gateway:
         self.workers = workers
         self.store_required = store_required
         self.strict_usage = strict_usage
+        self.sighted = Sighted()
         self.wall = wall
         self.clock = clock
         self.retries: dict[str, RetryBudget] = {}
@@ -226,6 +228,7 @@ class Gateway:
             fresh=self.names.fresh("conv_"),
             # Operator beats request: a request may only ask for less than the policy does.
             mode=call.mode if call.mode is not None and policy.mode is Mode.ENFORCE else policy.mode,
+            scan=self.sighted.scan,
         )
 
     def scope_of(self, caller: Caller) -> bytes:

@@ -14,6 +14,7 @@ import msgspec
 from proxy.core import chain, compaction, groups, measure, overflow
 from proxy.core.conversation import Message, Text, ToolResult
 from proxy.core.errors import Overflow
+from proxy.core.ledger import sightings
 from proxy.core.notes import Compaction
 from proxy.core.policy import Mode
 from proxy.core.steps import (
@@ -229,7 +230,7 @@ class Branch:
             sizes = tuple(round((size + measure.MESSAGE_OVERHEAD) * ratio) for size in self._exact)
         else:
             sizes = tuple(round(item.tokens * self.scale) for item in self.messages)
-        history = History(self.messages, self.chain, sizes, fixed, self.scale)
+        history = History(self.messages, self.chain, sizes, fixed, self.scale, self.snap.scan or sightings)
         return compaction.plan(history, room, self.snap.policy, before, share)
 
     def cut_results(self, made: Compaction) -> tuple[Stored, ...]:

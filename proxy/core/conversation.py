@@ -1,7 +1,8 @@
 """What was said: blocks, messages, groups and turns.
 
 Words only. Rules about them stand elsewhere: what may not be parted in `groups`, identity in `chain`,
-size in `measure`. Every value is frozen; a changed message is a new message.
+size in `measure`. Every value is frozen; a changed message is a new message. Frozen values form no cycles, so the
+collector is told (`gc=False`) not to look at them: there are thousands, and it would look at each again and again.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Audience(StrEnum):
     BOTH = "both"
 
 
-class Media(msgspec.Struct, frozen=True, kw_only=True):
+class Media(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An image, sound or file inside a text or a tool result; its bytes stay in the wire form.
 
     `digest` is the hex BLAKE2b of its content or address, `size` the bytes it takes on the wire,
@@ -44,18 +45,18 @@ class Media(msgspec.Struct, frozen=True, kw_only=True):
     wire: bytes = b""
 
 
-class _Block(msgspec.Struct, frozen=True, kw_only=True):
+class _Block(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     audience: Audience = Audience.BOTH
     component: str = MAIN
 
 
-class Reasoning(_Block, frozen=True, kw_only=True):
+class Reasoning(_Block, frozen=True, kw_only=True, gc=False):
     """A model's thinking. Never part of an identity; replayed only inside an open tool loop."""
 
     text: str
 
 
-class Text(_Block, frozen=True, kw_only=True):
+class Text(_Block, frozen=True, kw_only=True, gc=False):
     """Prose, with the media that stand at this place. Only a text may be marked final (the answer)."""
 
     text: str
@@ -63,7 +64,7 @@ class Text(_Block, frozen=True, kw_only=True):
     final: bool = False
 
 
-class ToolCall(_Block, frozen=True, kw_only=True):
+class ToolCall(_Block, frozen=True, kw_only=True, gc=False):
     """A call the model makes. `arguments` is the JSON text as it was written."""
 
     id: str
@@ -71,7 +72,7 @@ class ToolCall(_Block, frozen=True, kw_only=True):
     arguments: str
 
 
-class ToolResult(_Block, frozen=True, kw_only=True):
+class ToolResult(_Block, frozen=True, kw_only=True, gc=False):
     """What a tool gave back for the call `call_id`."""
 
     call_id: str
@@ -79,7 +80,7 @@ class ToolResult(_Block, frozen=True, kw_only=True):
     media: tuple[Media, ...] = ()
 
 
-class Clarification(_Block, frozen=True, kw_only=True):
+class Clarification(_Block, frozen=True, kw_only=True, gc=False):
     """A question to the user that pauses the turn."""
 
     id: str
@@ -87,7 +88,7 @@ class Clarification(_Block, frozen=True, kw_only=True):
     options: tuple[str, ...] = ()
 
 
-class Approval(_Block, frozen=True, kw_only=True):
+class Approval(_Block, frozen=True, kw_only=True, gc=False):
     """A request to be allowed an action; pauses the turn."""
 
     id: str
@@ -95,7 +96,7 @@ class Approval(_Block, frozen=True, kw_only=True):
     reason: str
 
 
-class CompactionBlock(_Block, frozen=True, kw_only=True):
+class CompactionBlock(_Block, frozen=True, kw_only=True, gc=False):
     """Where in the conversation a compaction happened: its notes and what set it off."""
 
     notes: str
@@ -105,7 +106,7 @@ class CompactionBlock(_Block, frozen=True, kw_only=True):
 Block = Reasoning | Text | ToolCall | ToolResult | Clarification | Approval | CompactionBlock
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
+class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Blocks of one role.
 
     `wire` is the JSON of this message as it arrived; None for a message that the gateway made, which the
@@ -122,11 +123,11 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        return tuple(block for block in self.blocks if type(block) is ToolCall)
+        return tuple([block for block in self.blocks if type(block) is ToolCall])
 
     @property
     def results(self) -> tuple[ToolResult, ...]:
-        return tuple(block for block in self.blocks if type(block) is ToolResult)
+        return tuple([block for block in self.blocks if type(block) is ToolResult])
 
     @property
     def text(self) -> str:
@@ -134,14 +135,14 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
         return "\n".join(block.text for block in self.blocks if isinstance(block, Text | ToolResult) and block.text)
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
+class Group(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Messages `first` to `last` (inclusive) that may never be parted: a call with all its results, or one other."""
 
     first: int
     last: int
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Messages `first` to `last` (inclusive): neighbouring user messages and all that follows up to the next."""
 
     first: int

@@ -11,7 +11,7 @@ import msgspec
 from proxy.core.usage import Usage
 
 
-class CallDelta(msgspec.Struct, frozen=True, kw_only=True):
+class CallDelta(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A piece of a tool call: `index` says which call of the message it belongs to."""
 
     index: int
@@ -20,7 +20,7 @@ class CallDelta(msgspec.Struct, frozen=True, kw_only=True):
     arguments: str = ""
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
+class Said(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A data frame with a choice. `blank` is True while it carries nothing a reader would see (a role alone).
 
     `others` are the further choices of the same frame, each with its finish.
@@ -37,25 +37,25 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     others: tuple[tuple[int, str | None], ...] = ()
 
 
-class Counted(msgspec.Struct, frozen=True, kw_only=True):
+class Counted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A data frame without choices that carries the usage."""
 
     raw: bytes | None
     usage: Usage
 
 
-class Broke(msgspec.Struct, frozen=True, kw_only=True):
+class Broke(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An error inside the stream. `body` is its JSON as sent, for `overflow.recognise`."""
 
     status: int
     body: bytes
 
 
-class Ended(msgspec.Struct, frozen=True, kw_only=True):
+class Ended(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The dialect's end mark (`[DONE]`)."""
 
 
-class Remark(msgspec.Struct, frozen=True, kw_only=True):
+class Remark(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A comment or anything else that carries no data; may be forwarded, means nothing."""
 
     raw: bytes

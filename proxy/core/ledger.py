@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from types import MappingProxyType
 from typing import Final
@@ -18,7 +18,7 @@ from typing import Final
 from proxy.core.conversation import Block, Message, Text, ToolCall, ToolResult
 from proxy.core.identifiers import LONGEST, ends, identifiers, subpaths
 from proxy.core.measure import estimate
-from proxy.core.notes import Entry
+from proxy.core.notes import Entry, Scan, Sighting, Sightings
 from proxy.core.render import ledger_text
 
 _COMMAND_KEYS: Final = ("command", "cmd", "script")
@@ -54,11 +54,6 @@ _OWN_PART: Final = 40
 
 USER, MODEL, CALL, RESULT = range(4)
 """Who said it: the user, the model in prose, the model in a call, a tool."""
-
-Sighting = tuple[str, str, int, int]
-"""Kind, text, who said it, and the place of the block that says it."""
-Sightings = tuple[Sighting, ...]
-Scan = Callable[[Message], Sightings]
 
 
 def sightings(message: Message) -> Sightings:

@@ -6,7 +6,17 @@ and equal budgets give equal notes, byte for byte.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
+
+from proxy.core.conversation import Message
+
+Sighting = tuple[str, str, int, int]
+"""An identifier in a message: its kind, its text, who said it, and the place of the block that says it."""
+Sightings = tuple[Sighting, ...]
+Scan = Callable[[Message], Sightings]
+"""Reads a message for the ledger: `ledger.sightings`, or the same with memory."""
 
 
 class Pin(msgspec.Struct, frozen=True, kw_only=True):

@@ -106,7 +106,10 @@ class Relay:
     def _note(self, event: Said) -> None:
         if event.usage is not None:
             self.usage = event.usage
-        for choice, finish in ((event.choice, event.finish), *event.others):
+        self._choices.add(event.choice)
+        if event.finish is not None:
+            self._finishes[event.choice] = event.finish
+        for choice, finish in event.others:
             self._choices.add(choice)
             if finish is not None:
                 self._finishes[choice] = finish

@@ -12,14 +12,14 @@ from typing import Any, Generic, Literal, TypeVar, cast
 import msgspec
 
 from proxy.core.conversation import Message
-from proxy.core.notes import Compaction
+from proxy.core.notes import Compaction, Scan
 from proxy.core.policy import Mode, ModelCard, Policy
 from proxy.core.usage import Purpose, Usage
 
 T = TypeVar("T")
 
 
-class Caller(msgspec.Struct, frozen=True, kw_only=True):
+class Caller(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Who asks. `key` is the key's id, never the key. `end_user` is the one the request names, if any."""
 
     tenant: str
@@ -27,7 +27,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     end_user: str | None = None
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
+class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One client request, decoded.
 
     `fields` holds every other top-level member as raw JSON in the client's order (unknown ones survive); `tools` is
@@ -52,14 +52,14 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     store: bool = True
 
 
-class Ratio(msgspec.Struct, frozen=True, kw_only=True):
+class Ratio(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How many tokens the provider reports for one that we count; `samples` is 0 where nothing was learned."""
 
     value: float = 1.0
     samples: int = 0
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class Limits(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The window as this call knows it. `total` bounds prompt and output together, `input` the prompt alone."""
 
     total: int | None = None
@@ -71,7 +71,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """All that the core may know of the world in this call; frozen when the call begins.
 
     `scope` is the keyed digest that every identity of this caller starts from. `model` is the name the upstream
-    knows, `agent` the name that hidden state is kept under. `fresh` is the id a new conversation gets.
+    knows, `agent` the name that hidden state is kept under. `fresh` is the id a new conversation gets. `scan` reads a
+    message for the ledger; the driver gives one with memory.
     """
 
     policy: Policy
@@ -85,9 +86,10 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     scope: bytes
     fresh: str
     mode: Mode = Mode.ENFORCE
+    scan: Scan | None = None
 
 
-class Anchor(msgspec.Struct, frozen=True, kw_only=True):
+class Anchor(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The reported size of the last call on this branch.
 
     It holds for a prompt with the same `shape` (digest of system messages, tools and the compaction in use) on the
@@ -104,7 +106,7 @@ class Anchor(msgspec.Struct, frozen=True, kw_only=True):
     request: bytes = b""
 
 
-class Hidden(msgspec.Struct, frozen=True, kw_only=True):
+class Hidden(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Told-only messages that belong behind the shown digest `digest`; `payload` is msgspec JSON of them."""
 
     digest: bytes
@@ -112,7 +114,7 @@ class Hidden(msgspec.Struct, frozen=True, kw_only=True):
     payload: bytes
 
 
-class Memory(msgspec.Struct, frozen=True, kw_only=True):
+class Memory(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What the store knows of this history.
 
     `compactions` cover prefixes of it, shortest first. `anchor` belongs to the longest known prefix.
@@ -125,7 +127,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     hidden: tuple[Hidden, ...] = ()
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What the client and the usage row are told of a prompt: its projected size and what was done to it."""
 
     conversation: str
@@ -138,7 +140,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The output limit we set in place of the client's, where it had to be lowered."""
 
 
-class Prompt(msgspec.Struct, frozen=True, kw_only=True):
+class Prompt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What is sent upstream, measured. `untouched` means: exactly the client's messages, byte for byte; `verbatim`, in
     the modes that only watch: the whole body too, but for a model's alias."""
 
@@ -151,7 +153,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     report: Report
 
 
-class Reply(msgspec.Struct, frozen=True, kw_only=True):
+class Reply(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A complete answer. `message` is None where the reply had several choices or none."""
 
     message: Message | None
@@ -159,14 +161,14 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage | None
 
 
-class Stored(msgspec.Struct, frozen=True, kw_only=True):
+class Stored(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A whole tool result or request that was cut in a prompt; `reference` is derived from its content."""
 
     reference: str
     text: str
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How a call ended, for metrics and logs."""
 
     report: Report
@@ -174,13 +176,13 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     recoveries: int = 0
 
 
-class _Asks(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+class _Asks(msgspec.Struct, Generic[T], frozen=True, kw_only=True, gc=False):
     def __iter__(self) -> Generator[Step, Any, T]:
         answer: T = yield cast("Step", self)
         return answer
 
 
-class Recall(_Asks[Memory], frozen=True, kw_only=True):
+class Recall(_Asks[Memory], frozen=True, kw_only=True, gc=False):
     """Read the store. `digests` are the chain's message boundaries, newest first."""
 
     scope: bytes
@@ -190,20 +192,20 @@ class Recall(_Asks[Memory], frozen=True, kw_only=True):
     digests: tuple[bytes, ...]
 
 
-class Count(_Asks[tuple[int, ...]], frozen=True, kw_only=True):
+class Count(_Asks[tuple[int, ...]], frozen=True, kw_only=True, gc=False):
     """Count tokens exactly, in the pool. Answered with one number per message (an estimate where counting failed)."""
 
     messages: tuple[Message, ...]
     encoding: str
 
 
-class Claim(_Asks[bool], frozen=True, kw_only=True):
+class Claim(_Asks[bool], frozen=True, kw_only=True, gc=False):
     """Take the lease on compacting this branch. True: ours. False: somebody else had it and is done; recall again."""
 
     key: bytes
 
 
-class Send(_Asks[Reply], frozen=True, kw_only=True):
+class Send(_Asks[Reply], frozen=True, kw_only=True, gc=False):
     """Ask the model; the driver streams to the client meanwhile.
 
     May throw TooLong or another UpstreamError (nothing has reached the client then), or ClientLeft.
@@ -215,20 +217,20 @@ class Send(_Asks[Reply], frozen=True, kw_only=True):
     delay: float = 0.0
 
 
-class Summarise(_Asks[Reply], frozen=True, kw_only=True):
+class Summarise(_Asks[Reply], frozen=True, kw_only=True, gc=False):
     """Ask a summary model; nothing is shown to the client."""
 
     model: str
     prompt: Prompt
 
 
-class RunTools(_Asks[tuple[Message, ...]], frozen=True, kw_only=True):
+class RunTools(_Asks[tuple[Message, ...]], frozen=True, kw_only=True, gc=False):
     """Run the gateway's own tools; answered with one tool message per call."""
 
     calls: Message
 
 
-class Remember(_Asks[None], frozen=True, kw_only=True):
+class Remember(_Asks[None], frozen=True, kw_only=True, gc=False):
     """Store what this call taught us. Awaited before the last byte of the answer leaves.
 
     `reply` is the chain digest of request and answer (None where the answer has no identity); `learned` is a window

@@ -16,7 +16,8 @@ import msgspec
 from proxy.core.chain import Chain, message
 from proxy.core.conversation import SYSTEM, Block, Group, Message, Text, ToolResult, Turn
 from proxy.core.groups import groups, opening, turns
-from proxy.core.ledger import Scan, sightings
+from proxy.core.ledger import sightings
+from proxy.core.notes import Scan
 from proxy.core.policy import Policy
 from proxy.core.render import clipped
 

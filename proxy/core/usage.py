@@ -15,7 +15,7 @@ Purpose = Literal["chat", "retry", "recovery", "compaction", "tool_round", "embe
 Status = Literal["open", "ok", "partial", "cancelled", "failed", "unknown"]
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True):
+class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Tokens of one upstream call. `cached`, `cache_write` are inside `input`, `reasoning` is inside `output`."""
 
     input: int = 0
@@ -26,7 +26,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     estimated: bool = False
 
 
-class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
+class UsageRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One upstream call.
 
     `request` is the client call it served, `parent` the row it repeats or serves (None for the first),

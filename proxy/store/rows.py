@@ -32,7 +32,7 @@ _LARGEST = 1 << 50
 _DAY = 86_400
 
 
-class Known(msgspec.Struct, kw_only=True):
+class Known(msgspec.Struct, kw_only=True, gc=False):
     """What is stored at one shown prefix. `touched` is when its rows were last marked as used."""
 
     conversation: str | None = None

@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 
-class Deadlines(msgspec.Struct, frozen=True, kw_only=True):
+class Deadlines(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Seconds: to connect, to the first byte of the answer, between two chunks, and in all."""
 
     connect: float = 5.0
@@ -21,7 +21,7 @@ class Deadlines(msgspec.Struct, frozen=True, kw_only=True):
     total: float = 3600.0
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One call. `path` is joined to the upstream's base URL; `authorization` is the client's own header value, used
     only where the upstream has no key of its own."""
 

@@ -101,18 +101,19 @@ class Frames:
             return Counted(raw=event.raw, usage=usage) if usage else Remark(raw=event.raw)
         if value.get("error") and choices[0].get("finish_reason") in (None, "error"):
             return Broke(status=_status(value), body=event.data)
-        said, *others = (_increment(choice, place, usage, event.raw) for place, choice in enumerate(choices))
-        if not others:
+        said = _increment(choices[0], 0, usage, event.raw)
+        if len(choices) == 1:
             return said
+        others = [_increment(choice, place, usage, event.raw) for place, choice in enumerate(choices) if place]
         blank = said.blank and all(other.blank for other in others)
         finishes = tuple((other.choice, other.finish) for other in others)
         return msgspec.structs.replace(said, blank=blank, others=finishes)
 
     def write(self, event: Event) -> bytes:
         """The bytes of an event: its own, or a frame of ours."""
-        if isinstance(event, Said | Counted) and event.raw is None:
-            return frame(self._made(event))
-        return event.raw or b"" if isinstance(event, Said | Counted | Remark) else b""
+        if type(event) is Said or type(event) is Counted:
+            return frame(self._made(event)) if event.raw is None else event.raw
+        return event.raw if type(event) is Remark else b""
 
     def _made(self, event: Said | Counted) -> bytes:
         body: dict[str, object] = {
@@ -161,7 +162,9 @@ def _increment(choice: dict[str, Any], place: int, usage: Usage | None, raw: byt
 
 
 def _call_deltas(delta: dict[str, Any]) -> tuple[CallDelta, ...]:
-    listed = delta.get("tool_calls")
+    listed, legacy = delta.get("tool_calls"), delta.get("function_call")
+    if not listed and not legacy:
+        return ()
     if not isinstance(listed, list):
         listed = []
     found = []
@@ -179,7 +182,6 @@ def _call_deltas(delta: dict[str, Any]) -> tuple[CallDelta, ...]:
                 arguments=_arguments(function.get("arguments", function.get("input"))),
             )
         )
-    legacy = delta.get("function_call")
     if isinstance(legacy, dict) and not found:
         arguments = _arguments(legacy.get("arguments"))
         found.append(CallDelta(index=0, id=LEGACY_CALL, name=_text(legacy.get("name")), arguments=arguments))
@@ -199,8 +201,8 @@ def _said(said: dict[str, Any]) -> tuple[Block, ...]:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
+    if value is None or isinstance(value, str):
+        return value or ""
     if isinstance(value, list):
         return "".join(part["text"] for part in value if isinstance(part, dict) and isinstance(part.get("text"), str))
     return ""

@@ -1,0 +1,34 @@
+"""What was read out of messages for the ledger, kept by their identity: a history grows at its end, and planning a
+compaction should cost what is new in it.
+
+Bounded in sightings, least recently used first out. Used by the one thread that plans.
+"""
+
+from __future__ import annotations
+
+from proxy.core.conversation import Message
+from proxy.core.ledger import sightings
+from proxy.core.notes import Sightings
+
+_ENTRY = 4
+"""Sightings that an entry weighs beside its own."""
+
+
+class Sighted:
+    """`scan` is `ledger.sightings` with memory. `budget` bounds the sightings held."""
+
+    def __init__(self, budget: int = 400_000) -> None:
+        self._budget = budget
+        self._entries: dict[bytes, Sightings] = {}
+        self.held = 0
+
+    def scan(self, message: Message) -> Sightings:
+        found = self._entries.pop(message.digest, None)
+        if found is None:
+            found = sightings(message)
+            self.held += len(found) + _ENTRY
+        self._entries[message.digest] = found
+        while self.held > self._budget and len(self._entries) > 1:
+            oldest = next(iter(self._entries))
+            self.held -= len(self._entries.pop(oldest)) + _ENTRY
+        return found
