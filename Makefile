@@ -23,7 +23,7 @@ clients: install ## the real clients that tests drive: LangChain, llm, openai fo
 test: clients ## all tests
 	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
-slow: install ## the long versions of the scenarios: every recorded conversation, a thousand turns
+slow: install ## the long versions of scenarios and durability: every recorded conversation, longer churn
 	@$(BIN)/python -m pytest tests/scenarios tests/durability -m slow $(ARGS)
 
 cover: clients ## all tests with branch coverage; the core must be covered whole

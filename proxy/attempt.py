@@ -192,7 +192,8 @@ class Attempt:
                 raise self._broken(heard)
             if type(heard) is Remark and not event.raw.startswith(b":"):
                 self._check_elsewhere(event.data or event.raw)
-            waiting.extend(frames.write(shown) for shown in self._relay.feed(heard))
+            for shown in self._relay.feed(heard):
+                waiting.append(frames.write(shown))
         return False
 
     async def _give(self, waiting: list[bytes]) -> None:

@@ -54,6 +54,9 @@ class Spread:
         self.total += value
 
 
+_Made = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+_Make = Callable[..., _Made]
+
 C = TypeVar("C", Count, Spread)
 
 
@@ -94,7 +97,7 @@ class Metrics:
     """All metrics of one process."""
 
     def __init__(self) -> None:
-        self._families: list[tuple[str, Family[Count] | Family[Spread]]] = []
+        self._families: list[tuple[_Make, Family[Count] | Family[Spread]]] = []
         self.requests = self._counter("weirgate_requests", "Client requests by route and status.", "route", "status")
         self.request_seconds = self._histogram(
             "weirgate_request_seconds", "Client requests from head to last byte.", _WHOLE, "route"
@@ -155,38 +158,29 @@ class Metrics:
 
     def collect(self) -> Iterator[Metric]:
         """All of it, as the library's registry asks for it."""
-        for kind, family in self._families:
-            made = _KINDS[kind](family.name, family.about, labels=family.names)
+        for make, family in self._families:
+            made = make(family.name, family.about, labels=family.names)
             for values, child in family.children.items():
                 _add(made, dict(zip(family.names, values, strict=True)), child)
             yield made
 
     def _counter(self, name: str, about: str, *labels: str) -> Family[Count]:
         family = Family(name, about, labels, Count)
-        self._families.append(("counter", family))
+        self._families.append((CounterMetricFamily, family))
         return family
 
     def _gauge(self, name: str, about: str) -> Count:
         family = Family(name, about, (), Count)
-        self._families.append(("gauge", family))
+        self._families.append((GaugeMetricFamily, family))
         return family.labels()
 
     def _histogram(self, name: str, about: str, bounds: tuple[float, ...], *labels: str) -> Family[Spread]:
         family = Family(name, about, labels, lambda: Spread(bounds))
-        self._families.append(("histogram", family))
+        self._families.append((HistogramMetricFamily, family))
         return family
 
 
-_KINDS: dict[str, Callable[..., CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]] = {
-    "counter": CounterMetricFamily,
-    "gauge": GaugeMetricFamily,
-    "histogram": HistogramMetricFamily,
-}
-
-
-def _add(
-    made: CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily, labels: dict[str, str], child: Count | Spread
-) -> None:
+def _add(made: _Made, labels: dict[str, str], child: Count | Spread) -> None:
     values = list(labels.values())
     if isinstance(made, HistogramMetricFamily):
         assert isinstance(child, Spread)

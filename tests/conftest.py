@@ -47,4 +47,3 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_sep(
             "!", f"{len(left_out)} tests skipped: no recorded data at {data.folder()}", yellow=True
         )
-

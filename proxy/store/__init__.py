@@ -94,7 +94,7 @@ class Store(Protocol):
     async def release(self, tenant: str, key: bytes, owner: str) -> None: ...
 
     def open_row(self, row: UsageRow) -> None:
-        """Queue an open row; it becomes durable with the next group commit."""
+        """Queue an open row; it becomes durable within a moment (`opened` waits for it), unless it is closed before."""
 
     async def opened(self) -> None:
         """Wait until every row queued so far is durable (`usage.strict`)."""

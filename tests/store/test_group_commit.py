@@ -10,7 +10,8 @@ import pytest
 
 from proxy.core.errors import StoreUnavailable
 from proxy.core.steps import Stored
-from proxy.store import UsageQuery
+from proxy.core.usage import UsageRow
+from proxy.store import UsageQuery, group_commit
 from proxy.store.sqlite import SqliteStore
 from tests.store.samples import NOW, SCOPE, Watch, Watched, anchor, ask, compaction, row, taught
 
@@ -64,6 +65,40 @@ async def test_an_open_row_that_nobody_waits_for_is_written_soon(database: Path)
         opened.watch.before = before
         opened.store.open_row(row())
         await asyncio.wait_for(written.wait(), PATIENCE)
+
+
+async def test_a_row_closed_before_its_opening_left_is_written_once_and_a_reader_sees_openings(database: Path) -> None:
+    async with Opened(database) as opened:
+        said: list[str] = []
+        opened.watch.before = lambda _, sql: said.append(sql)
+        store = opened.store
+        store.open_row(row("short"))
+        await store.close_row(row("short", status="ok"))
+        await store.usage(UsageQuery())
+        assert sum(sql.startswith("INSERT INTO usage") for sql in said) == 1
+        store.open_row(row("long"))
+        found = {each.id: each.status for each in await store.usage(UsageQuery()) if isinstance(each, UsageRow)}
+        assert found == {"short": "ok", "long": "open"}
+
+
+async def test_calls_that_end_together_share_a_commit_and_a_reader_is_not_kept_waiting(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Opened(database) as opened:
+        said: list[str] = []
+        opened.watch.before = lambda _, sql: said.append(sql)
+        store = opened.store
+        monkeypatch.setattr(group_commit, "GATHER", 2 * PATIENCE)
+        monkeypatch.setattr(group_commit, "LINGER", 2 * PATIENCE)
+        for number in range(group_commit.COMPANY + 2):
+            store.open_row(row(f"row{number}"))
+        first = store.close_row(row("row0", status="ok"))
+        await asyncio.sleep(0)
+        second = store.close_row(row("row1", status="ok"))
+        async with asyncio.timeout(PATIENCE):
+            await store.usage(UsageQuery())
+            await asyncio.gather(first, second)
+        assert said.count("COMMIT") == 1
 
 
 async def test_one_bad_job_fails_alone(database: Path) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from proxy.core.steps import Anchor, Memory
 from proxy.store.recent import Absent, Recent
-from proxy.store.rows import Known
+from proxy.store.rows import LATELY, Known
 from proxy.store.sqlite import SqliteStore
 from tests.store.samples import NOW, Watch, anchor, ask, compaction, digest, taught
 
@@ -102,6 +103,30 @@ async def test_a_conversation_that_goes_on_is_recalled_without_the_database(data
         await store.remember("t", taught(reply=path[0], label="chat", anchor=anchor(turn)), NOW)
         said.clear()
     await store.close()
+
+
+async def test_what_is_stored_already_is_not_written_again_until_its_use_must_be_marked(database: Path) -> None:
+    watch = Watch()
+    store = SqliteStore(str(database), connect=watch)
+    await store.open(NOW)
+    try:
+        what = taught(request=digest("q"), reply=digest("a"), anchor=anchor())
+        await store.recall("t1", ask("q"), NOW)
+        await store.remember("t1", what, NOW)
+        said: list[str] = []
+        watch.before = lambda _, sql: said.append(sql)
+        await store.remember("t1", what, NOW + 1)
+        assert said == []
+        await store.remember("t1", msgspec.structs.replace(what, anchor=anchor(2000)), NOW + 2)
+        assert any(sql.startswith("UPDATE reply") for sql in said)
+        found = await store.recall("t1", ask("a", "q"), NOW + 3)
+        assert found.anchor == anchor(2000)
+        said.clear()
+        await store.remember("t1", msgspec.structs.replace(what, anchor=anchor(2000)), NOW + 2 * LATELY)
+        assert any(sql.startswith("UPDATE conversation") for sql in said)
+    finally:
+        watch.before = None
+        await store.close()
 
 
 async def test_a_restarted_store_asks_only_for_what_may_be_there(database: Path) -> None:

@@ -74,8 +74,8 @@ def test_no_content_has_many_forms(more: dict[str, Any]) -> None:
 
 
 def test_parts_keep_their_order_and_media_their_bytes() -> None:
-    image = '{"type":"image_url","image_url":{"url":"%s","detail":"low"}}' % PNG
-    wire = '{"role":"user","content":[{"type":"text","text":"a"},%s,{"type":"text","text":"b"}]}' % image
+    image = '{"type":"image_url","image_url":{"url":"' + PNG + '","detail":"low"}}'
+    wire = '{"role":"user","content":[{"type":"text","text":"a"},' + image + ',{"type":"text","text":"b"}]}'
     first, second, third = read_message(wire.encode(), 0).blocks
     assert (first, third) == (Text(text="a"), Text(text="b"))
     assert isinstance(second, Text)
