@@ -33,7 +33,10 @@ node_clients() {
     print=$(fingerprint "$folder/package-lock.json" scripts/clients.sh)
     current "$folder/node_modules/.installed" "$print" && return
     say "installing the JavaScript client"
-    npm --prefix "$folder" ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null
+    if ! npm --prefix "$folder" ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null; then
+        say "npm failed: the JavaScript client is left out"
+        return
+    fi
     printf '%s\n' "$print" >"$folder/node_modules/.installed"
 }
 
