@@ -13,8 +13,8 @@ from proxy.core.measure import estimate
 from proxy.core.notes import Pin
 from proxy.core.render import clipped
 
-_SHORT: Final = 420
-"""Characters of a request that is cut to head and tail."""
+_SHORTS: Final = (420, 280, 180)
+"""Characters of a request that is cut to head and tail: the longest at which all of them fit, else the least."""
 _MARK: Final = 5
 """Estimated tokens of the mark in front of a pin."""
 
@@ -38,26 +38,43 @@ def pinned(requests: tuple[Request, ...], budget: int) -> tuple[tuple[Pin, ...],
         if place not in chosen and price[place] <= min(left, budget // 2):
             chosen[place] = Pin(turn=requests[place].turn, text=requests[place].text)
             left -= price[place]
-    for place in newest:
-        request = requests[place]
-        short = clipped(request.text, _SHORT)
+    rest = [place for place in newest if place not in chosen]
+    length, shorts = _shortened(requests, rest, left)
+    for place in rest:
+        request, short = requests[place], shorts[place]
         cost = estimate(short) + _MARK
-        if place not in chosen and cost <= left:
+        if cost <= left:
             chosen[place] = Pin(turn=request.turn, text=short, cut=short != request.text)
             left -= cost
     for place in newest:
         pin = chosen.get(place)
         if pin is not None and pin.cut:
-            chosen[place], more = _grown(requests[place], pin, price[place], left)
+            chosen[place], more = _grown(requests[place], pin, price[place], left, length)
             left -= more
     return tuple(chosen[place] for place in sorted(chosen)), len(requests) - len(chosen), budget - left
 
 
-def _grown(request: Request, pin: Pin, whole: int, left: int) -> tuple[Pin, int]:
+def _shortened(requests: tuple[Request, ...], places: list[int], left: int) -> tuple[int, dict[int, str]]:
+    """How long a cut request may be, and each of `places` at most that long."""
+    length, shorts = 0, dict[int, str]()
+    for length in _SHORTS:
+        shorts = {place: _short(requests[place].text, length) for place in places}
+        if sum(estimate(short) + _MARK for short in shorts.values()) <= left:
+            break
+    return length, shorts
+
+
+def _short(text: str, length: int) -> str:
+    """Head and tail of `text`, or all of it where the mark of the cut costs more than the cut saves."""
+    short = clipped(text, length)
+    return short if len(short) < len(text) else text
+
+
+def _grown(request: Request, pin: Pin, whole: int, left: int, length: int) -> tuple[Pin, int]:
     """`pin` whole, or as long as `left` more tokens let it be; and the tokens that takes."""
     spent = estimate(pin.text) + _MARK
     if whole - spent <= left:
         return Pin(turn=pin.turn, text=request.text), max(0, whole - spent)
-    text = clipped(request.text, _SHORT + left * len(request.text) // whole)
+    text = clipped(request.text, length + left * len(request.text) // whole)
     more = estimate(text) + _MARK - spent
     return (Pin(turn=pin.turn, text=text, cut=True), more) if 0 < more <= left else (pin, 0)
