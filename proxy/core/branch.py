@@ -12,7 +12,6 @@ from typing import Final, Literal
 import msgspec
 
 from proxy.core import chain, compaction, groups, measure, overflow
-from proxy.core.conversation import Message, Text, ToolResult
 from proxy.core.errors import Overflow
 from proxy.core.ledger import sightings
 from proxy.core.notes import Compaction
@@ -302,7 +301,7 @@ class Branch:
         anchor = self.anchor
         if anchor is None or anchor.shape != prompt.shape:
             return None
-        return None if any(_media(item) for item in prompt.messages) else anchor.reported
+        return None if any([item.media for item in prompt.messages]) else anchor.reported
 
     def remember(self, prompt: Prompt, reply: Reply) -> Flow[None]:
         """Store the reply's place in the chain, what the prompt weighed, and what that teaches."""
@@ -335,10 +334,6 @@ class Branch:
             learned=Limits(total=cut, source="learned") if cut else None,
             sample=(reported, prompt.estimated, self.counted if prompt.untouched else 0) if trusted else None,
         )
-
-
-def _media(item: Message) -> bool:
-    return any(isinstance(block, Text | ToolResult) and block.media for block in item.blocks)
 
 
 def merged(known: Limits, stated: Limits) -> Limits:

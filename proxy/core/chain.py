@@ -66,9 +66,22 @@ def scope(secret: bytes, tenant: str, key: str, end_user: str | None) -> bytes:
 
 
 def message(role: Role, blocks: tuple[Block, ...], wire: bytes | None = None, name: str | None = None) -> Message:
-    """A message with its identity and its estimated size."""
-    digest = identify(role, blocks)
-    return Message(role=role, blocks=blocks, wire=wire, name=name, digest=digest, tokens=message_tokens(blocks, name))
+    """A message with its identity, its estimated size and what is asked of it at every call."""
+    calls = tuple([block for block in blocks if type(block) is ToolCall])
+    said = [block for block in blocks if type(block) is Text or type(block) is ToolResult]
+    media = any(block.media for block in said)
+    return Message(
+        role=role,
+        blocks=blocks,
+        wire=wire,
+        name=name,
+        digest=identify(role, blocks),
+        tokens=message_tokens(blocks, name),
+        calls=calls,
+        results=tuple([block for block in said if type(block) is ToolResult]),
+        media=media,
+        empty=not (calls or media or any(block.text.strip() for block in said)),
+    )
 
 
 def identify(role: Role, blocks: Iterable[Block]) -> bytes:
@@ -120,9 +133,10 @@ def follow(start: bytes, messages: Iterable[Message]) -> Chain:
             count += 1
             place = b""
             if item.role == "assistant":
-                ordinals = {call.id: index.to_bytes(2, "big") for index, call in enumerate(item.calls)}
-            elif item.role == "tool" or item.role == "function":
-                place = b"".join(ordinals.get(result.call_id, _NO_CALL) for result in item.results)
+                calls = item.calls
+                ordinals = {call.id: index.to_bytes(2, "big") for index, call in enumerate(calls)} if calls else {}
+            elif item.results:
+                place = b"".join([ordinals.get(result.call_id, _NO_CALL) for result in item.results])
             current = blake2b(current + item.digest + place, digest_size=SIZE).digest()
         after.append(current)
         counted.append(count)

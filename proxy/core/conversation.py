@@ -111,7 +111,9 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     `wire` is the JSON of this message as it arrived; None for a message that the gateway made, which the
     dialect renders. `digest` is the identity of its client-visible content (`chain.identify`), `tokens` its
-    estimated size (`measure.estimate`); both are set once, by `chain.message`.
+    estimated size (`measure.estimate`). `calls` and `results` are its blocks of these kinds, `media` says whether it
+    holds any, `empty` whether it holds nothing that a provider would take for content. All are worked out once, by
+    `chain.message`: a history is read at every call, and its messages are kept between calls.
     """
 
     role: Role
@@ -119,15 +121,11 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     wire: bytes | None
     digest: bytes
     tokens: int
+    calls: tuple[ToolCall, ...]
+    results: tuple[ToolResult, ...]
+    media: bool
+    empty: bool
     name: str | None = None
-
-    @property
-    def calls(self) -> tuple[ToolCall, ...]:
-        return tuple([block for block in self.blocks if type(block) is ToolCall])
-
-    @property
-    def results(self) -> tuple[ToolResult, ...]:
-        return tuple([block for block in self.blocks if type(block) is ToolResult])
 
     @property
     def text(self) -> str:

@@ -99,11 +99,11 @@ def _sound(messages: tuple[Message, ...]) -> bool:
     for item in messages:
         if item.role == "tool" or item.role == "function":
             results = item.results
-            if len(results) != 1 or results[0].call_id not in waiting or _is_empty(item):
+            if len(results) != 1 or results[0].call_id not in waiting or item.empty:
                 return False
             waiting.discard(results[0].call_id)
             continue
-        if waiting or _is_empty(item):
+        if waiting or item.empty:
             return False
         if item.role == "assistant":
             calls = item.calls
@@ -111,15 +111,6 @@ def _sound(messages: tuple[Message, ...]) -> bool:
             if len(waiting) != len(calls):
                 return False
     return not waiting
-
-
-def _is_empty(item: Message) -> bool:
-    for block in item.blocks:
-        if type(block) is ToolCall:
-            return False
-        if (type(block) is Text or type(block) is ToolResult) and (block.media or block.text.strip()):
-            return False
-    return True
 
 
 def _paired(messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], int]:
@@ -131,7 +122,7 @@ def _paired(messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], int]:
             continue
         if item.results:
             count += 1
-            if not _is_empty(item):
+            if not item.empty:
                 fixed.append(_quoted(item))
         elif item.calls:
             unique, renamed = _unique_calls(item)
@@ -140,7 +131,7 @@ def _paired(messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], int]:
             fixed.extend(answers)
             used.update(taken)
             count += renamed + repairs
-        elif _is_empty(item):
+        elif item.empty:
             count += 1
         else:
             fixed.append(item)
@@ -194,7 +185,7 @@ def _answer(messages: tuple[Message, ...], found: int | None, call: ToolCall) ->
         return message("tool", (ToolResult(call_id=call.id, text=NO_RESULT),))
     item = messages[found]
     result = item.results[0]
-    text = EMPTY_RESULT if _is_empty(item) else result.text
+    text = EMPTY_RESULT if item.empty else result.text
     if text == result.text and result.call_id == call.id and len(item.results) == 1:
         return item
     return message("tool", (ToolResult(call_id=call.id, text=text, media=result.media),), name=item.name)
