@@ -1,5 +1,6 @@
 """What was read out of messages for the ledger, kept by their identity: a history grows at its end, and planning a
-compaction should cost what is new in it.
+compaction should cost what is new in it. The kinds of the blocks belong to the key: reasoning and empty texts are not
+in the identity, but sightings say in which block they were made.
 
 Bounded in sightings, least recently used first out. Used by the one thread that plans.
 """
@@ -19,15 +20,16 @@ class Sighted:
 
     def __init__(self, budget: int = 400_000) -> None:
         self._budget = budget
-        self._entries: dict[bytes, Sightings] = {}
+        self._entries: dict[tuple[bytes, tuple[type, ...]], Sightings] = {}
         self.held = 0
 
     def scan(self, message: Message) -> Sightings:
-        found = self._entries.pop(message.digest, None)
+        key = (message.digest, tuple(map(type, message.blocks)))
+        found = self._entries.pop(key, None)
         if found is None:
             found = sightings(message)
             self.held += len(found) + _ENTRY
-        self._entries[message.digest] = found
+        self._entries[key] = found
         while self.held > self._budget and len(self._entries) > 1:
             oldest = next(iter(self._entries))
             self.held -= len(self._entries.pop(oldest)) + _ENTRY

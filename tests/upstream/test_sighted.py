@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.chain import message
-from proxy.core.conversation import Text
+from proxy.core.conversation import Reasoning, Text, ToolCall
 from proxy.core.ledger import sightings
 from proxy.upstream.sighted import Sighted
 
@@ -34,3 +34,14 @@ def test_two_roles_are_two_messages() -> None:
     memory = Sighted()
     mine, yours = (message(role, (Text(text=said(1)),)) for role in ("user", "assistant"))
     assert memory.scan(mine) != memory.scan(yours)
+
+
+def test_a_message_with_and_without_its_reasoning_are_read_apart() -> None:
+    """They have one identity, but a call stands in another block."""
+    memory = Sighted()
+    call = ToolCall(id="c", name="run", arguments='{"path": "/src/a.py"}')
+    thought = message("assistant", (Reasoning(text="hm"), call))
+    bare = message("assistant", (call,))
+    assert thought.digest == bare.digest
+    assert memory.scan(thought) == sightings(thought)
+    assert memory.scan(bare) == sightings(bare)
