@@ -47,7 +47,7 @@ def examples(text: str) -> list[Example]:
 
 
 def written() -> list[Example]:
-    return examples(README.read_text(encoding="utf-8")) if README.exists() else []
+    return examples(README.read_text(encoding="utf-8"))
 
 
 def runnable() -> list[Example]:
@@ -85,8 +85,6 @@ def execute(example: Example, folder: Path) -> tuple[int, str]:
 
 
 def test_every_example_says_how_it_is_kept_true() -> None:
-    if not README.exists():
-        pytest.skip("there is no README yet")
     assert [f"README.md:{one.line}: {why}" for one in written() if (why := complaint(one))] == []
     assert runnable(), "a README whose examples nobody runs"
 

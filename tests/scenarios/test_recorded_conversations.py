@@ -19,9 +19,10 @@ from tests.scenarios.replaying import Player, Tape, is_cut
 pytestmark = pytest.mark.data
 
 RECALL = {4_000: 0.75, 8_000: 0.96, 32_000: 0.995}
-"""Identifiers that must still be there: the mean over the steps of all conversations."""
+"""The issue's bars, held here to the mean over the steps. The sum over all identifiers misses 8k (0.87, see the
+README); the mean was chosen after that was seen, so a green run here does not prove the issue's line."""
 HARDER = {4_000: 0.6, 8_000: 0.8, 32_000: 0.98}
-"""The same for the selection, which is made of the harder half, and for the sum over all steps."""
+"""Guards against regressions, set below what was measured: for the selection, and for the sum over all steps."""
 KEPT = ("conversation", "reply", "compaction", "hidden", "result")
 PARTS = {
     "specstory-2026-06-18-14-52-09": range(600, 624),
