@@ -1,5 +1,5 @@
-"""The bare pass-through: the gateway's own stack (uvicorn with uvloop and httptools, aiohttp, the same allocator
-settings) and none of its work.
+"""The bare pass-through: the gateway's server (uvicorn with uvloop and httptools, the same allocator settings), and
+aiohttp, which was its client when the yardstick was made; none of its work.
 
 What the gateway costs over this is the price of what it does; what this costs over nginx is the price of Python. So it
 must stay as plain as it is: no routes, no checks, no logging, no trick that the gateway lacks.

@@ -35,7 +35,7 @@ from proxy.store import Calibration
 from proxy.upstream import Request
 from proxy.upstream.counter import Counter
 
-_LIBRARIES: Final = ("uvicorn", "aiohttp", "starlette", "msgspec", "SQLAlchemy", "tiktoken")
+_LIBRARIES: Final = ("uvicorn", "httptools", "starlette", "msgspec", "SQLAlchemy", "tiktoken")
 _SAFE_SQLITE: Final = (3, 51, 3)
 """The first release without the WAL-reset bug (research/reliability.md 0.7): a second connection could lose a WAL."""
 _FILES: Final = 4096

@@ -1,45 +1,48 @@
-"""An OpenAI-shaped provider over HTTP/1.1, by aiohttp.
+"""An OpenAI-shaped provider over HTTP/1.1: what it is sent, our deadlines, our errors.
 
-Here: one pooled session per upstream, our deadlines, our errors. Never here: retries, decisions, the meaning of a
-body. Nothing of the environment (proxies, netrc), of an answer (redirects, cookies, compression) or of a client's
-headers reaches the wire: only what the operator configured, the client's own authorization where the upstream has no
-key, and a request id. Why: research/reliability.md I-13, I-14, I-19, I-24, I-49, I-52, I-72, I-73.
+Here: one pool of connections per upstream, the head of a request, what a failure is called. Never here: retries,
+decisions, the meaning of a body, bytes on a socket (`http1`). Nothing of the environment (proxies, netrc), of an answer
+(redirects, cookies, compression) or of a client's headers reaches the wire: only what the operator configured, the
+client's own authorization where the upstream has no key, and a request id. Why: research/reliability.md I-13, I-14,
+I-19, I-24, I-49, I-52, I-72, I-73.
 
-The library repeats a GET (never a POST) once by itself when a kept-alive connection turns out to be closed, as RFC
-9110 9.2.2 allows; a listing of models costs nothing.
+A GET (a listing of models), and never a POST, is repeated once where a kept connection turns out to be closed without
+a byte of an answer, as RFC 9110 9.2.2 allows.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import re
+import socket
+import ssl
 from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
-from math import inf
-from typing import Final
+from typing import Final, assert_never
+from urllib.parse import quote, unquote, urlsplit
 
-import aiohttp
-import aiohttp.abc
-from yarl import URL
+import msgspec
 
 from proxy import __version__
 from proxy.core.errors import InvalidReply, TimedOut, Unreachable, UpstreamError
 from proxy.upstream import Deadlines, Request
-
-_KEEP_ALIVE: Final = 30.0
-"""Seconds an idle connection is kept: below the silent cut of common load balancers and address translators (60)."""
-
-_HEAD_LINE: Final = 32 * 1024
-"""Bytes one header line of an answer may take; some providers send policies of more than aiohttp's 8 KiB."""
+from proxy.upstream.http1 import PIECE, WHOLE, Connection, Exchange, Fault
+from proxy.upstream.pool import Closed, Pool
 
 _PIECE: Final = 32 * 1024
-"""Bytes of an answer that are taken from the connection ahead of need (twice this), and of a stream that are given on
-at once: what a client that reads slowly, or not at all, costs us."""
+"""Bytes of a stream that are given on at once at most: what a client that reads slowly, or not at all, costs us."""
 
-_CLOSING: Final = 1.0
-"""Seconds `close` waits for sockets to go."""
+_PREPARED: Final = 64
+"""Request lines kept ready; there are a handful of paths."""
 
 _CREDENTIALS: Final = frozenset({"authorization", "api-key", "x-api-key"})
 """Header names that carry an upstream's own key; a client's authorization never goes along with one."""
+
+_FRAMING: Final = frozenset({"content-length", "transfer-encoding"})
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HOST: Final = re.compile(r"[!-.0-9:;=A-Z\[\]_a-z~]+")
+_TARGET: Final = re.compile(r"/[!-~]*")
+_PATH: Final = "/%:@!$&'()*+,;=~"
 
 
 class CompatibleUpstream:
@@ -61,20 +64,18 @@ class CompatibleUpstream:
         max_connections: int = 1024,
         reply_limit: int = 64 * 1024 * 1024,
     ) -> None:
-        url = URL(base_url)
-        if url.scheme not in ("http", "https") or not url.host:
-            # The text is not repeated: it may hold a password.
-            raise ValueError(f"upstream {name}: base_url must be an http or https URL with a host")
         self._name = name
-        self._base = str(url.with_user(None).with_query(None).with_fragment(None)).rstrip("/")
-        self._headers = _standing_headers(url, api_key, headers)
-        self._has_key = not _CREDENTIALS.isdisjoint(key.lower() for key in self._headers)
+        self._origin = _origin(name, base_url)
+        standing = _standing_headers(self._origin, api_key, headers)
+        self._has_key = not _CREDENTIALS.isdisjoint(key.lower() for key in standing)
+        self._standing = "".join(f"{key}: {value}\r\n" for key, value in standing.items())
+        stated = "content-type" in {key.lower() for key in standing}
+        self._kind = "" if stated else "Content-Type: application/json\r\n"
+        self._prepared: dict[tuple[str, str], str] = {}
         self._deadlines = deadlines or Deadlines()
         self._max_connections = max_connections
         self._reply_limit = reply_limit
-        self._session: aiohttp.ClientSession | None = None
-        self._open: set[HttpResponse] = set()
-        self._sending = 0
+        self._pool: Pool | None = None
         self._closed = False
 
     @property
@@ -83,325 +84,327 @@ class CompatibleUpstream:
 
     @property
     def in_flight(self) -> int:
-        """Calls that hold or wait for a connection: sent and not yet closed."""
-        return self._sending + len(self._open)
+        """Calls that hold or wait for a connection."""
+        return self._pool.in_use if self._pool is not None else 0
 
     async def send(self, request: Request) -> HttpResponse:
         """See `Upstream.send`. InvalidReply where what came back is not HTTP."""
-        if self._closed:
-            raise _shut_down()
-        session = self._session
-        if session is None:
-            session = self._session = self._start()
-        began = asyncio.get_running_loop().time()
+        pool = self._pool or self._open()
         limits = self._deadlines
-        failure: UpstreamError
-        self._sending += 1
-        try:
-            async with asyncio.timeout_at(began + min(limits.first_byte, limits.total)):
-                answer = await session.request(
-                    request.method,
-                    URL(self._base + request.path, encoded=True),
-                    data=_Body(request.body) if request.body else None,
-                    headers=self._call_headers(request),
-                    allow_redirects=False,
-                )
-        except aiohttp.ConnectionTimeoutError:
-            failure = self._not_connected()
-        except TimeoutError:
-            failure = _late_head(limits)
-        except asyncio.CancelledError:
-            if not self._called_off():
+        began = pool.now()
+        ends = began + limits.total
+        due = min(began + limits.first_byte, ends)
+        head = self._head(request)
+        fresh = False
+        while True:
+            connection = None if fresh else pool.take()
+            if connection is None:
+                connection = await self._connection(pool, due, fresh=fresh)
+            repeatable = request.method == "GET" and connection.exchanges > 0
+            answer = HttpResponse(limits, ends=ends, most=self._reply_limit)
+            try:
+                await connection.start(answer, head, request.body, due)
+            except BaseException:
+                answer.abort()
                 raise
-            failure = _shut_down()
-        except (aiohttp.ClientError, OSError) as problem:
-            failure = _failed_send(problem)
-        else:
-            return HttpResponse(answer, limits, ends=began + limits.total, limit=self._reply_limit, register=self._open)
-        finally:
-            self._sending -= 1
-        # Raised outside the handlers, so that the library's exception (it names the URL, it may quote the provider)
-        # does not hang on ours as its context.
-        raise failure
+            fault = answer.fault
+            if fault is None or answer.status:
+                return answer
+            if not (repeatable and connection.silent and fault in (Fault.ENDED, Fault.BROKEN)):
+                raise _unanswered(fault, limits)
+            fresh = True
 
     async def close(self) -> None:
-        """End every call under way and free the sockets. Idempotent; within `_CLOSING`, also while being cancelled:
+        """End every call under way and free the sockets. Idempotent; within a second, also while being cancelled:
         everything is closed before the first wait."""
         self._closed = True
-        session, self._session = self._session, None
-        if session is None:
-            return
-        for response in tuple(self._open):
-            response.abort()
-        connector = session.connector
-        session.detach()
-        if connector is not None:
-            gone = connector.close(abort_ssl=True)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_CLOSING):
-                    await gone
+        if self._pool is not None:
+            await self._pool.close()
 
-    def _start(self) -> aiohttp.ClientSession:
-        """Made at the first call, not in the constructor: a session belongs to a running loop."""
-        connector = aiohttp.TCPConnector(limit=self._max_connections, keepalive_timeout=_KEEP_ALIVE)
-        # Only connecting is timed by the library (a kept-alive connection then costs no timer); it would round
-        # anything above the threshold up to whole seconds.
-        timeout = aiohttp.ClientTimeout(
-            total=None, connect=self._deadlines.connect, sock_connect=None, sock_read=None, ceil_threshold=inf
+    def _open(self) -> Pool:
+        """At the first call, not in the constructor: a pool belongs to a running loop."""
+        if self._closed:
+            raise _shut_down()
+        origin = self._origin
+        self._pool = Pool(
+            origin.host,
+            origin.port,
+            tls=_tls() if origin.tls else None,
+            limit=self._max_connections,
+            seconds=self._deadlines.connect,
         )
-        return aiohttp.ClientSession(
-            connector=connector,
-            headers=self._headers,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            response_class=_AbruptResponse,
-            timeout=timeout,
-            auto_decompress=False,
-            trust_env=False,
-            read_bufsize=_PIECE,
-            max_line_size=_HEAD_LINE,
-            max_field_size=_HEAD_LINE,
-        )
+        return self._pool
 
-    def _call_headers(self, request: Request) -> dict[str, str] | None:
-        if self._has_key and not request.request_id:
-            return None
-        headers: dict[str, str] = {}
-        if request.request_id:
-            headers["X-Request-Id"] = request.request_id
-        own = request.authorization
-        # A value that cannot stand in a header is left out: the provider then says that the key is missing.
-        if own is not None and not self._has_key and own.isascii() and own.isprintable():
-            headers["Authorization"] = own
-        return headers
+    async def _connection(self, pool: Pool, due: float, *, fresh: bool) -> Connection:
+        """Not a byte has been sent yet, whatever fails here. The library's exceptions (they name the host) do not
+        hang on ours as their context."""
+        full = pool.full
+        failure: UpstreamError
+        try:
+            return await pool.new(due, fresh=fresh)
+        except TimeoutError:
+            failure = self._not_connected(pool, due, full=full)
+        except Closed:
+            failure = _shut_down()
+        except OSError as problem:
+            failure = _unconnected(problem)
+        raise failure
 
-    def _called_off(self) -> bool:
-        """Closing the pool cancels those who wait for a connection; that is not the caller being cancelled."""
-        task = asyncio.current_task()
-        return self._closed and task is not None and not task.cancelling()
-
-    def _not_connected(self) -> UpstreamError:
+    def _not_connected(self, pool: Pool, due: float, *, full: bool) -> UpstreamError:
         seconds = self._deadlines.connect
-        if self.in_flight > self._max_connections:
+        if pool.now() >= due:
+            return _late_head(self._deadlines, sent=False)
+        if full:
             text = f"All {self._max_connections} connections to the upstream were in use for {seconds:g} s."
         else:
             text = f"The upstream could not be connected to within {seconds:g} s."
         return TimedOut(text, sent=False, retry=True)
 
+    def _head(self, request: Request) -> bytes:
+        """Everything before the body. A value that cannot stand in a header is left out: a provider that misses the
+        client's authorization says so."""
+        size = len(request.body)
+        head = self._prepared.get((request.method, request.path)) or self._prepare(request.method, request.path)
+        told = request.request_id
+        if told and told.isascii() and told.isprintable():
+            head += f"X-Request-Id: {told}\r\n"
+        own = request.authorization
+        if own is not None and not self._has_key and own.isascii() and own.isprintable():
+            head += f"Authorization: {own}\r\n"
+        if size:
+            head += f"{self._kind}Content-Length: {size}\r\n\r\n"
+        else:
+            head += "\r\n" if request.method == "GET" else "Content-Length: 0\r\n\r\n"
+        return head.encode()
 
-class _AbruptResponse(aiohttp.ClientResponse):
-    def close(self) -> None:
-        """Abort instead of closing: a closing transport first waits to flush the request, which a provider that has
-        stopped reading would put off for ever. Also runs when a call is cancelled before the head has come."""
-        connection = self.connection
-        if connection is not None and (transport := connection.transport) is not None:
-            transport.abort()
-        super().close()
+    def _prepare(self, method: str, path: str) -> str:
+        """The request line and the headers that every call carries. Raises ValueError for what cannot stand there."""
+        target = self._origin.path + path
+        if not _TARGET.fullmatch(target) or not _NAME.fullmatch(method):
+            raise ValueError("a request's method and path must be printable ASCII without blanks")
+        if len(self._prepared) >= _PREPARED:
+            self._prepared.clear()
+        made = self._prepared[method, path] = f"{method} {target} HTTP/1.1\r\n{self._standing}"
+        return made
 
 
-class _Body(aiohttp.Payload):
-    """JSON bytes of any size, written as they are. The library's own payload warns of large ones."""
+class HttpResponse(Exchange):
+    """Fulfils `Response`."""
 
-    _value: bytes
+    __slots__ = ("_headers", "_limits")
 
-    def __init__(self, value: bytes) -> None:
-        super().__init__(value, content_type="application/json")
-        self._size = len(value)
-
-    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        return self._value.decode(encoding, errors)
-
-    async def write(self, writer: aiohttp.abc.AbstractStreamWriter) -> None:
-        await writer.write(self._value)
-
-
-class HttpResponse:
-    """Fulfils `Response`. Times the body with one lazy timer: a chunk only moves a number."""
-
-    __slots__ = (
-        "_answer",
-        "_due",
-        "_ends",
-        "_headers",
-        "_late",
-        "_limit",
-        "_limits",
-        "_loop",
-        "_protocol",
-        "_register",
-        "_timer",
-    )
-
-    def __init__(
-        self,
-        answer: aiohttp.ClientResponse,
-        limits: Deadlines,
-        *,
-        ends: float,
-        limit: int,
-        register: set[HttpResponse],
-    ) -> None:
-        self._answer = answer
+    def __init__(self, limits: Deadlines, *, ends: float, most: int) -> None:
+        super().__init__(ends=ends, idle=limits.idle, most=most)
         self._limits = limits
-        self._ends = ends
-        self._limit = limit
-        self._register = register
-        self._loop = asyncio.get_running_loop()
         self._headers: dict[str, str] | None = None
-        self._due = inf
-        self._late: str | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._protocol = _unframed(answer)
-        register.add(self)
-
-    @property
-    def status(self) -> int:
-        return self._answer.status
 
     @property
     def headers(self) -> Mapping[str, str]:
         if self._headers is None:
-            self._headers = {name.lower(): value for name, value in self._answer.headers.items()}
+            self._headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in self.fields.items()}
         return self._headers
 
     async def read(self) -> bytes:
-        self._check_encoding()
-        declared = self._answer.content_length
-        if declared is not None and declared > self._limit:
-            raise self._oversized()
-        parts = []
-        size = 0
-        while part := await self._next():
-            size += len(part)
-            if size > self._limit:
-                raise self._oversized()
-            parts.append(part)
+        self._check_coding()
+        connection = self.connection
+        if connection is not None:
+            declared = self.fields.get(b"content-length")
+            if self.held > self.most or (declared is not None and int(declared) > self.most):
+                self.fault = Fault.OVERSIZED
+                self.abort()
+            else:
+                try:
+                    await connection.expect(WHOLE)
+                except BaseException:
+                    self.abort()
+                    raise
+        if self.fault is not None or self.held > self.most:
+            raise self._broken(self.fault or Fault.OVERSIZED)
+        parts, self.parts = self.parts, []
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    async def chunks(self) -> AsyncIterator[bytes]:
-        self._check_encoding()
-        while part := await self._next(_PIECE):
-            yield part
+    def chunks(self) -> AsyncIterator[bytes]:
+        self._check_coding()
+        return self
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        """What has arrived since the last call; waits only where nothing has."""
+        while not self.parts:
+            if self.fault is not None:
+                raise self._broken(self.fault)
+            if self.connection is None:
+                raise StopAsyncIteration
+            try:
+                await self.connection.expect(PIECE)
+            except BaseException:
+                self.abort()
+                raise
+        parts = self.parts
+        if self.held > _PIECE:
+            return self._first()
+        piece = parts[0] if len(parts) == 1 else b"".join(parts)
+        parts.clear()
+        self.held = 0
+        return piece
 
     async def close(self) -> None:
         self.abort()
 
-    def abort(self) -> None:
-        """`close` without a wait."""
-        self._stop_timer()
-        self._register.discard(self)
-        self._answer.close()
+    def leave(self, seconds: float = 1.0) -> None:
+        """Instead of `close`, and without a wait: the reader has what it needs. Should the body end within `seconds`,
+        its connection is used again, else it is closed."""
+        if self.connection is not None:
+            self.connection.leave(seconds)
 
-    async def _next(self, most: int | None = None) -> bytes:
-        """What has arrived, at least one byte, at most `most`; b"" at the end of the body."""
-        content = self._answer.content
-        if not content.is_eof():
-            self._due = self._loop.time() + self._limits.idle
-            if self._timer is None:
-                self._timer = self._loop.call_at(min(self._due, self._ends), self._tick)
-        failure: UpstreamError
-        try:
-            part = await (content.readany() if most is None else content.read(most))
-        except Exception as problem:
-            # Whatever the library makes of the provider's bytes, the answer is broken and the call is over.
-            failure = self._broken(problem)
-        except BaseException:
-            self.abort()
-            raise
-        else:
-            self._due = inf
-            if part or self._protocol is None or not isinstance(self._protocol.exception(), aiohttp.ClientOSError):
-                return part
-            failure = InvalidReply("The upstream's connection broke in the middle of its answer.")
-        self.abort()
-        raise failure
+    def _first(self) -> bytes:
+        """The front of what is held, at most `_PIECE` bytes."""
+        parts = self.parts
+        if len(parts[0]) > _PIECE:
+            large = parts[0]
+            parts[:1] = [large[at : at + _PIECE] for at in range(0, len(large), _PIECE)]
+        size = count = 0
+        for part in parts:
+            if size + len(part) > _PIECE:
+                break
+            size += len(part)
+            count += 1
+        piece = b"".join(parts[:count])
+        del parts[:count]
+        self.held -= size
+        return piece
 
-    def _tick(self) -> None:
-        """The deadline may have moved since the timer was set: then set it again, else end the call, which wakes the
-        reader. While nobody waits for a chunk only the total counts; a slow client is not an idle provider."""
-        now = self._loop.time()
-        if now < min(self._due, self._ends):
-            self._timer = self._loop.call_at(min(self._due, now + self._limits.idle, self._ends), self._tick)
-            return
-        self._late = "total" if now >= self._ends else "idle"
-        self._timer = None
-        self._answer.close()
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _broken(self, problem: Exception) -> UpstreamError:
-        if self._late == "total":
-            return TimedOut(f"The upstream's answer was not complete within {self._limits.total:g} s.")
-        if self._late == "idle":
-            return TimedOut(f"The upstream sent nothing for {self._limits.idle:g} s in the middle of its answer.")
-        if self not in self._register:
-            return InvalidReply("The call was closed before its answer was complete.")
-        if isinstance(problem, aiohttp.ClientPayloadError):
-            return InvalidReply("The upstream's answer ended before it was complete.")
-        return InvalidReply("The upstream's connection broke in the middle of its answer.")
-
-    def _oversized(self) -> UpstreamError:
-        self.abort()
-        return InvalidReply(f"The upstream's answer is larger than {self._limit} bytes.")
-
-    def _check_encoding(self) -> None:
+    def _check_coding(self) -> None:
         """We asked for identity; a compressed body is not unpacked (it may inflate a thousandfold)."""
-        encoding = self._answer.headers.get("Content-Encoding", "identity").strip().lower()
-        if encoding not in ("identity", ""):
+        fields = self.fields
+        encoding = fields.get(b"content-encoding", b"").strip().lower()
+        transfer = fields.get(b"transfer-encoding", b"").strip().lower()
+        if encoding not in (b"", b"identity") or transfer not in (b"", b"chunked", b"identity"):
             self.abort()
             raise InvalidReply("The upstream sent a compressed answer though none was accepted.")
 
+    def _broken(self, fault: Fault) -> UpstreamError:
+        limits = self._limits
+        match fault:
+            case Fault.LATE if asyncio.get_running_loop().time() >= self.ends:
+                return TimedOut(f"The upstream's answer was not complete within {limits.total:g} s.")
+            case Fault.LATE:
+                return TimedOut(f"The upstream sent nothing for {limits.idle:g} s in the middle of its answer.")
+            case Fault.ENDED:
+                return InvalidReply("The upstream's answer ended before it was complete.")
+            case Fault.BROKEN:
+                return InvalidReply("The upstream's connection broke in the middle of its answer.")
+            case Fault.GARBLED:
+                return InvalidReply("The upstream's answer is not valid HTTP.")
+            case Fault.OVERSIZED:
+                return InvalidReply(f"The upstream's answer is larger than {self.most} bytes.")
+            case Fault.DROPPED:
+                return InvalidReply("The call was closed before its answer was complete.")
+            case _:
+                assert_never(fault)
 
-def _unframed(answer: aiohttp.ClientResponse) -> aiohttp.client_proto.ResponseHandler | None:
-    """The protocol of an answer that only the end of its connection ends, else None. The library takes a reset for
-    such an end; only the protocol remembers the difference."""
-    headers = answer.headers
-    if "Content-Length" in headers or "Transfer-Encoding" in headers or answer.connection is None:
-        return None
-    return answer.connection.protocol
+
+class _Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an upstream is. `authority` is its Host header, `login` a user and password in its URL."""
+
+    host: str
+    port: int
+    tls: bool
+    authority: str
+    path: str
+    login: str | None
 
 
-def _standing_headers(url: URL, api_key: str | None, configured: tuple[tuple[str, str], ...]) -> dict[str, str]:
+def _origin(name: str, base_url: str) -> _Origin:
+    # The text is not repeated: it may hold a password.
+    refused = ValueError(f"upstream {name}: base_url must be an http or https URL with a host")
+    try:
+        url = urlsplit(base_url)
+        host = (url.hostname or "").encode("ascii" if (url.hostname or "").isascii() else "idna").decode()
+        stated = url.port
+    except ValueError:
+        raise refused from None
+    if url.scheme not in ("http", "https") or not _HOST.fullmatch(host):
+        raise refused
+    standard = 443 if url.scheme == "https" else 80
+    port = standard if stated is None else stated
+    bracketed = f"[{host}]" if ":" in host else host
+    login = None
+    if url.username is not None or url.password is not None:
+        login = f"{unquote(url.username or '')}:{unquote(url.password or '')}"
+    return _Origin(
+        host=host,
+        port=port,
+        tls=url.scheme == "https",
+        authority=bracketed if port == standard else f"{bracketed}:{port}",
+        path=quote(url.path, safe=_PATH).rstrip("/"),
+        login=login,
+    )
+
+
+def _standing_headers(origin: _Origin, api_key: str | None, configured: tuple[tuple[str, str], ...]) -> dict[str, str]:
     """What every call carries; the operator's own lines win."""
     headers = {
+        "Host": origin.authority,
         "User-Agent": f"weirgate/{__version__}",
         "Accept": "*/*",
         "Accept-Encoding": "identity",
     }
     if api_key:
         headers["Authorization"] = f"Bearer {api_key.strip()}"
-    elif url.user is not None or url.password is not None:
-        headers["Authorization"] = aiohttp.encode_basic_auth(url.user or "", url.password or "")
+    elif origin.login is not None:
+        headers["Authorization"] = f"Basic {base64.b64encode(origin.login.encode()).decode()}"
     known = {name.lower(): name for name in headers}
     for name, value in configured:
         headers[known.setdefault(name.lower(), name)] = value
     for name, value in headers.items():
+        if not _NAME.fullmatch(name) or name.lower() in _FRAMING:
+            raise ValueError("headers: a name cannot stand in a header, or says how a body is framed")
         if not value.isprintable():
             raise ValueError(f"header {name}: its value holds a character that cannot stand in a header")
     return headers
+
+
+def _tls() -> ssl.SSLContext:
+    """The system's trust store."""
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
 
 
 def _shut_down() -> UpstreamError:
     return Unreachable("The upstream is shut down.", sent=False, retry=True)
 
 
-def _late_head(limits: Deadlines) -> UpstreamError:
+def _late_head(limits: Deadlines, *, sent: bool = True) -> UpstreamError:
     if limits.total < limits.first_byte:
-        return TimedOut(f"The upstream's answer was not complete within {limits.total:g} s.")
-    return TimedOut(f"The upstream did not begin to answer within {limits.first_byte:g} s.")
+        return TimedOut(f"The upstream's answer was not complete within {limits.total:g} s.", sent=sent)
+    return TimedOut(f"The upstream did not begin to answer within {limits.first_byte:g} s.", sent=sent)
 
 
-def _failed_send(problem: Exception) -> UpstreamError:
-    """Nothing was sent where connecting failed. Else it may have been, even where a kept-alive connection was closed
-    without a byte: the provider may have read the request before it closed."""
-    if isinstance(problem, aiohttp.ClientConnectorDNSError):
-        return Unreachable("The upstream's host name could not be resolved.", sent=False, retry=True)
-    if isinstance(problem, aiohttp.ClientSSLError):
-        return Unreachable("A secure connection to the upstream could not be made.", sent=False, retry=True)
-    if isinstance(problem, aiohttp.ClientConnectorError):
-        return Unreachable("The upstream refused the connection.", sent=False, retry=True)
-    if isinstance(problem, aiohttp.ClientResponseError):
-        return InvalidReply("The upstream's answer is not valid HTTP.")
-    return Unreachable("The upstream closed the connection before it answered.")
+def _unconnected(problem: OSError) -> UpstreamError:
+    if isinstance(problem, socket.gaierror):
+        text = "The upstream's host name could not be resolved."
+    elif isinstance(problem, ssl.SSLError):
+        text = "A secure connection to the upstream could not be made."
+    else:
+        text = "The upstream refused the connection."
+    return Unreachable(text, sent=False, retry=True)
+
+
+def _unanswered(fault: Fault, limits: Deadlines) -> UpstreamError:
+    """The request was written, all of it or a part, and may have been read even where a kept connection was closed
+    without a byte: the provider may have read it before it closed."""
+    match fault:
+        case Fault.LATE:
+            return _late_head(limits)
+        case Fault.GARBLED | Fault.OVERSIZED:
+            return InvalidReply("The upstream's answer is not valid HTTP.")
+        case Fault.DROPPED:
+            return Unreachable("The upstream was shut down before it answered.")
+        case Fault.ENDED | Fault.BROKEN:
+            return Unreachable("The upstream closed the connection before it answered.")
+        case _:
+            assert_never(fault)

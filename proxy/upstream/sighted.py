@@ -7,6 +7,8 @@ Bounded in sightings, least recently used first out. Used by the one thread that
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from proxy.core.conversation import Message
 from proxy.core.ledger import sightings
 from proxy.core.notes import Sightings
@@ -16,10 +18,11 @@ _ENTRY = 4
 
 
 class Sighted:
-    """`scan` is `ledger.sightings` with memory. `budget` bounds the sightings held."""
+    """`scan` is `ledger.sightings` with memory. `budget` bounds the sightings held; texts pass `redact` first."""
 
-    def __init__(self, budget: int = 400_000) -> None:
+    def __init__(self, budget: int = 400_000, redact: Callable[[str], str] = str) -> None:
         self._budget = budget
+        self._redact = redact
         self._entries: dict[tuple[bytes, tuple[type, ...]], Sightings] = {}
         self.held = 0
 
@@ -27,7 +30,7 @@ class Sighted:
         key = (message.digest, tuple(map(type, message.blocks)))
         found = self._entries.pop(key, None)
         if found is None:
-            found = sightings(message)
+            found = sightings(message, self._redact)
             self.held += len(found) + _ENTRY
         self._entries[key] = found
         while self.held > self._budget and len(self._entries) > 1:

@@ -74,6 +74,20 @@ async def test_a_clients_key_that_cannot_stand_in_a_header_is_left_out() -> None
         assert up.ledger[0].request.headers.keys().isdisjoint({"authorization", "x-evil"})
 
 
+async def test_a_request_id_that_cannot_stand_in_a_header_is_left_out() -> None:
+    async with pair(answer) as (up, upstream):
+        await whole(upstream, Request(path="/chat/completions", body=BODY, request_id="a\r\nx-evil: 1"))
+        assert up.ledger[0].request.headers.keys().isdisjoint({"x-request-id", "x-evil"})
+
+
+@pytest.mark.parametrize("path", ["/a b", "/a\r\nx-evil: 1", "/é"])
+async def test_a_path_that_cannot_stand_in_a_request_line_is_refused(path: str) -> None:
+    async with pair(answer) as (up, upstream):
+        with pytest.raises(ValueError, match="printable"):
+            await upstream.send(Request(path=path, body=BODY))
+        assert (up.connections, upstream.in_flight) == (0, 0)
+
+
 async def test_user_and_password_in_the_url_become_basic_authorization() -> None:
     async with ScriptedUpstream(answer) as up:
         url = up.url.replace("http://", "http://me:secret@")
@@ -87,6 +101,19 @@ def test_a_url_that_is_not_http_is_refused_without_repeating_it(url: str) -> Non
     with pytest.raises(ValueError, match="upstream main") as refused:
         CompatibleUpstream(name="main", base_url=url)
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["http://me:secret@host:port/v1", "http://me:secret@[host/v1", "http://a b/v1"])
+def test_a_url_that_cannot_be_read_is_refused_without_repeating_it(url: str) -> None:
+    with pytest.raises(ValueError, match="upstream main") as refused:
+        CompatibleUpstream(name="main", base_url=url)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["Content-Length", "transfer-encoding", "a b", "x:", "x\r\ny"])
+def test_a_configured_header_that_would_break_the_framing_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="cannot stand"):
+        CompatibleUpstream(name="main", base_url="http://host/v1", headers=((name, "1"),))
 
 
 def test_a_configured_header_with_a_line_break_is_refused_without_repeating_it() -> None:
