@@ -61,10 +61,17 @@ progress() {
          /^(ERROR|WARNING: Hash)/ { print > "/dev/stderr" }'
 }
 
+# pip compiles the libraries; nobody compiles an editable checkout, and where PYTHONDONTWRITEBYTECODE is set, as in many
+# images, each start would do it anew. What is current costs nothing here; a checkout that cannot be written stays as is.
+compile() { .venv/bin/python -m compileall -q proxy || true; }
+
 pip() { .venv/bin/python -m pip --disable-pip-version-check --no-input "$@"; }
 
 main() {
-    current && return
+    if current; then
+        compile
+        return
+    fi
     if command -v flock >/dev/null; then # two runs at once: the second waits and finds it done
         exec 9>.install.lock
         flock 9
@@ -81,6 +88,7 @@ main() {
     pip install --require-hashes --only-binary :all: --progress-bar off -r "$lock" | progress "$count"
     # The build backend came with the lock, so nothing is fetched here that has no hash.
     pip install --quiet --no-deps --no-build-isolation --editable .
+    compile
     fingerprint >"$stamp"
     say "ready: .venv/bin/weirgate"
 }

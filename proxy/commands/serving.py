@@ -7,8 +7,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-import structlog
-
 from proxy.app import Application
 from proxy.commands.outcome import WRONG, say
 from proxy.commands.where import configuration
@@ -79,14 +77,6 @@ def _address(host: str) -> str:
 
 
 def _log_lines() -> None:
-    """JSON lines on stderr, warnings and worse from libraries: they know nothing of what may be said."""
+    """Of libraries only warnings and worse: they know nothing of what may be said. The gateway's own lines: `logs`."""
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.JSONRenderer(),
-        ],
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
-    )

@@ -10,18 +10,20 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from proxy.commands.outcome import WRONG, NotDone, say
-from proxy.commands.running import Running
 from proxy.configfile import ConfigError
 from proxy.configfile.fields import base_url
 from proxy.core.errors import StoreUnavailable
 from proxy.settings import load_part
 from proxy.store import Store
 from proxy.store.sqlite import from_url
+
+if TYPE_CHECKING:
+    from proxy.commands.running import Running
 
 HERE: Final = Path("weirgate.yaml")
 """The configuration file that is taken where none is named."""
@@ -90,6 +92,9 @@ def _address(host: str, port: int) -> str:
 
 def running(place: Where, *, named: bool) -> Running | None:
     """The server, if one answers. `named`: the user gave its address, so that nothing else will do."""
+    # Here, because it speaks HTTP: `serve` looks for its configuration in this file too, and asks nobody.
+    from proxy.commands.running import Running
+
     server = Running(place.server, place.secret)
     if server.answers():
         return server

@@ -10,10 +10,13 @@ and size, depth and the *expanded* number of nodes are bounded, so that no file 
 
 from __future__ import annotations
 
+import ast
 import difflib
+import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -311,6 +314,30 @@ class _Builder:
         if _DECIMAL.fullmatch(text) and len(text) <= 40:
             return float(text.replace("_", ""))
         return text
+
+
+def described(schema: Mapping[str, Any], source: Path) -> dict[str, Any]:
+    """`schema`, of a model in the file `source`, with the string below each field as its description.
+
+    pydantic would do it too, but whenever the models are made: it reads their source at every start.
+    """
+    made = dict(schema)
+    models = {made["title"]: made, **made.get("$defs", {})}
+    for node in ast.parse(source.read_text("utf-8")).body:
+        if isinstance(node, ast.ClassDef) and node.name in models:
+            properties = models[node.name]["properties"]
+            for name, text in _attribute_strings(node):
+                properties[name] = dict(sorted({**properties[name], "description": text}.items()))
+    return made
+
+
+def _attribute_strings(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for field, below in pairwise(node.body):
+        match field, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str() as text)):
+                yield name, inspect.cleandoc(text)
+            case _:
+                pass
 
 
 def render_schema(schema: Mapping[str, Any]) -> str:

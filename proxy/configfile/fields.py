@@ -158,6 +158,7 @@ def nothing() -> Mapping[str, Any]:
 
 
 class Section(BaseModel):
-    """A frozen group of keys that refuses unknown ones; the string below a field is its description."""
+    """A frozen group of keys that refuses unknown ones; the string below a field is its description (`described`)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True)
+    # defer_build: most sections are only ever checked as part of the whole, and need no check of their own.
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)

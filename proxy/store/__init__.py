@@ -15,6 +15,7 @@ from typing import Protocol
 
 import msgspec
 
+from proxy.core.account import Account
 from proxy.core.steps import Limits, Memory, Ratio, Recall, Remember
 from proxy.core.usage import UsageRow
 
@@ -113,6 +114,12 @@ class Store(Protocol):
     async def add_key(self, tenant: str, row: KeyRow) -> None: ...
 
     async def revoke_key(self, tenant: str, id: str, now: float) -> bool: ...
+
+    async def account(self, tenant: str, key: str, user: str | None) -> Account | None:
+        """The settings of an end user of a key, of the key itself where `user` is None; None where none were made."""
+
+    async def set_account(self, tenant: str, key: str, user: str | None, account: Account, now: float) -> None:
+        """Replace them whole. Settings that change nothing leave no row. `purge` never takes them."""
 
     async def result(self, tenant: str, scope: bytes, reference: str) -> str | None:
         """The whole text behind a reference; None where it is missing or another caller's."""

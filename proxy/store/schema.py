@@ -126,6 +126,17 @@ client_key = Table(
     Index("client_key_digest", "digest", unique=True),
 )
 
+account = Table(
+    "account",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("end_user", Text, primary_key=True),
+    Column("payload", LargeBinary, nullable=False),
+    Column("updated_at", Double, nullable=False),
+)
+"""Settings of an end user, or ("") of the key itself. They are nobody's conversation: retention leaves them alone."""
+
 usage = Table(
     "usage",
     metadata,
@@ -163,6 +174,8 @@ usage = Table(
     Column("window", BigInteger),
     Column("compaction", Text, nullable=False),
     Column("compaction_id", Text),
+    Column("notes_by", Text),
+    Column("paused", Text),
     Column("repaired", Integer, nullable=False),
     Column("policy", Text, nullable=False),
     Column("policy_hash", Text, nullable=False),

@@ -14,8 +14,10 @@ from sqlite3 import Connection
 
 import msgspec
 
+from proxy.core.account import Account
 from proxy.core.errors import ClientError, StoreUnavailable
-from proxy.core.steps import Memory, Recall, Remember
+from proxy.core.notes import Compaction
+from proxy.core.steps import Anchor, Memory, Recall, Remember
 from proxy.core.usage import UsageRow
 from proxy.store import Calibration, KeyRow, UsageQuery, UsageSum, reports, rows, statements
 from proxy.store.group_commit import GroupCommit, Job, Kind, barrier
@@ -50,8 +52,8 @@ class SqliteStore:
     """
 
     def __init__(self, path: str, *, content: bool = True, connect: Connect = connect) -> None:
-        self._sql = statements.compiled()
-        self._reports = reports.compiled()
+        compiled = statements.compiled()
+        self._sql, self._reports = compiled.statements, compiled.reports
         self._file = DatabaseFile(path, content=content, connect=connect)
         self._content = content
         self._absent = Absent()
@@ -59,6 +61,9 @@ class SqliteStore:
         self._places = iter(PLACES)
         self._place, self._after = next(self._places), 0
         self._probing: asyncio.Future[None] | None = None
+        self._unset: set[str] = set()
+        """Tenants of whom nobody has settings: most. Nobody else writes to this file."""
+        self._accounts_era = 0
         self._thread = GroupCommit(
             self._sql, lambda: self._file.open(self._sql), check=self._file.check, spare=self._load, finish=self._finish
         )
@@ -110,19 +115,24 @@ class SqliteStore:
         if unseen or (label is not None and labelled is None):
             stored, labelled = await self._read(owner, ask, label, stored, unseen)
         conversation = labelled or await self._conversation(owner, label, stored)
-        compactions = sorted(
-            (found for _, known in stored for found in known.compactions), key=lambda found: (found.messages, found.id)
-        )
-        anchor = next((known.anchor for _, known in stored if known.anchor is not None), None)
+        anchor: Anchor | None = None
+        compactions: list[Compaction] = []
         hidden: tuple[rows.HiddenRow, ...] = ()
-        if ask.named and any(known.hidden for _, known in stored):
+        hiding = False
+        for _, known in stored:
+            anchor = anchor or known.anchor
+            compactions += known.compactions
+            hiding = hiding or known.hidden
+        if len(compactions) > 1:
+            compactions.sort(key=lambda found: (found.messages, found.id))
+        if ask.named and hiding:
             hidden = await self._hidden(tenant, ask, label, stored, now)
         self._touch(owner, conversation, stored, now)
         return Memory(
             conversation=conversation,
             compactions=tuple(compactions),
             anchor=anchor,
-            hidden=tuple(rows.told(found) for found in hidden),
+            hidden=tuple(map(rows.told, hidden)),
         )
 
     async def _read(
@@ -181,7 +191,8 @@ class SqliteStore:
         self._thread.later(Kind.RUN, (self._sql.touch[table], values))
 
     def remember(self, tenant: str, what: Remember, now: float) -> asyncio.Future[None]:
-        what = msgspec.structs.replace(what, label=_storable(what.label))
+        if what.label is not None:
+            what = msgspec.structs.replace(what, label=_storable(what.label))
         owner, places, era = (tenant, what.scope), rows.written(what), self._recent.era
         before = self._recent.certain(owner, places)
         left = None if before is None else rows.left(before, what, now)
@@ -219,8 +230,8 @@ class SqliteStore:
             return
         for table in CONTENT:
             connection.execute(
-                f"DELETE FROM temp.{table.name} WHERE rowid IN (SELECT rowid FROM temp.{table.name}"
-                f" ORDER BY last_used, rowid LIMIT 1 + (SELECT count(*) FROM temp.{table.name}) / 4)"
+                f"DELETE FROM temp.{table} WHERE rowid IN (SELECT rowid FROM temp.{table}"
+                f" ORDER BY last_used, rowid LIMIT 1 + (SELECT count(*) FROM temp.{table}) / 4)"
             )
 
     async def result(self, tenant: str, scope: bytes, reference: str) -> str | None:
@@ -292,6 +303,36 @@ class SqliteStore:
             lambda connection: connection.execute(self._sql.revoke_key, values).rowcount > 0
         )
 
+    async def account(self, tenant: str, key: str, user: str | None) -> Account | None:
+        if tenant in self._unset:
+            return None
+        owner, era = (tenant, key, user or ""), self._accounts_era
+
+        def read(connection: Connection) -> tuple[Account | None, bool]:
+            found = connection.execute(self._sql.account, owner).fetchone()
+            if found is not None:
+                return rows.readable(found[0], Account), True
+            return None, connection.execute(self._sql.any_account, (tenant,)).fetchone() is not None
+
+        account, any_set = await self._thread.read(read)
+        if not any_set and era == self._accounts_era:
+            self._unset.add(tenant)
+        return account
+
+    async def set_account(self, tenant: str, key: str, user: str | None, account: Account, now: float) -> None:
+        owner = (tenant, key, user or "")
+
+        def write(connection: Connection) -> None:
+            if account == Account():
+                connection.execute(self._sql.drop_account, owner)
+            else:
+                connection.execute(self._sql.set_account, (*owner, rows.encode(account), now))
+
+        # No await lies between: who asks from here on is behind this write, and who asked before keeps nothing.
+        self._accounts_era += 1
+        self._unset.discard(tenant)
+        await self._thread.write(write)
+
     # -- retention ---------------------------------------------------------------------------------------------------
 
     async def purge(self, tenant: str, before: float) -> int:
@@ -301,7 +342,7 @@ class SqliteStore:
         try:
             for table, sql in self._sql.purge.items():
                 gone += await self._purge(sql, tenant, before)
-                if not self._content and table in {held.name for held in CONTENT}:
+                if not self._content and table in CONTENT:
                     # What an earlier run without this setting left in the file.
                     gone += await self._purge(sql.replace(f"FROM {table}", f"FROM main.{table}"), tenant, before)
         finally:

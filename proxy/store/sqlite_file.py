@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from proxy.core.errors import StoreUnavailable
-from proxy.store import migrations, schema
+from proxy.store import migrations
 from proxy.store.statements import CONTENT, Statements
 
 MEMORY = ":memory:"
@@ -205,9 +205,9 @@ def _content_in_memory(connection: sqlite3.Connection) -> None:
 
     SQLite resolves a plain name in `temp` first, so that every statement serves both ways.
     """
-    for table in CONTENT:
+    for name in CONTENT:
         texts = connection.execute(
-            "SELECT sql FROM main.sqlite_schema WHERE tbl_name = ? AND sql IS NOT NULL", (table.name,)
+            "SELECT sql FROM main.sqlite_schema WHERE tbl_name = ? AND sql IS NOT NULL", (name,)
         ).fetchall()
         for (text,) in texts:
             connection.execute(_temporary(text))
@@ -224,10 +224,10 @@ def _temporary(text: str) -> str:
 PLACES = tuple(
     f"SELECT rowid, {column} FROM {table} WHERE rowid > ? ORDER BY rowid LIMIT 2000"
     for table, column in (
-        (schema.reply.name, "digest"),
-        (schema.compaction.name, "digest"),
-        (schema.hidden.name, "digest"),
-        (schema.hidden.name, "coalesce(reply, digest)"),
+        ("reply", "digest"),
+        ("compaction", "digest"),
+        ("hidden", "digest"),
+        ("hidden", "coalesce(reply, digest)"),
     )
 )
 """Every shown prefix that something is stored at, in slices."""

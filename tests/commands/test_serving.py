@@ -117,3 +117,24 @@ def test_two_keys_of_one_id_are_told_and_can_be_put_right(provider: str, tmp_pat
     (tmp_path / "weirgate.yaml").write_text(text + "keys: [{id: k, tenant: t, secret: 0123456789abcdef}]\n")
     code, said = refused(cwd=tmp_path)
     assert code == 2 and "two keys have the id 'k'" in said and "Traceback" not in said
+
+
+def test_policies_that_change_while_it_serves_are_told_in_lines_of_json(provider: str, tmp_path: Path) -> None:
+    folder = tmp_path / "policies"
+    folder.mkdir()
+    (folder / "default.yaml").write_text("compact_at: 0.8\n")
+    (tmp_path / "weirgate.yaml").write_text(
+        f"server: {{port: 0}}\nupstreams: {{main: {{base_url: '{provider}/v1'}}}}\npolicies: policies\n"
+    )
+    with gateway(cwd=tmp_path) as (_, child):
+        assert child.stderr is not None
+        for text, level, event in (
+            ("compact_at: 7\n", "error", "policies kept as they were"),
+            ("compact_at: 0.7\n", "info", "policies replaced"),
+        ):
+            (folder / "changed").write_text(text)
+            (folder / "changed").rename(folder / "default.yaml")
+            child.send_signal(signal.SIGHUP)
+            line = json.loads(child.stderr.readline())
+            assert (line["level"], line["event"]) == (level, event)
+            assert ("compact_at" in str(line.get("problems"))) == (level == "error")

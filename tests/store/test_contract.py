@@ -7,6 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
+from proxy.core.account import Account
 from proxy.core.errors import ClientError, StoreUnavailable
 from proxy.core.steps import Limits, Memory, Ratio, Stored
 from proxy.store import Calibration, KeyRow, Store, UsageQuery
@@ -317,6 +318,43 @@ async def test_a_report_by_something_else_is_the_clients_mistake(store: Store) -
 
 
 # -- retention -------------------------------------------------------------------------------------------------------
+
+
+async def test_settings_are_one_accounts_alone_and_are_replaced_whole(store: Store) -> None:
+    first = Account(automatic=False, threshold=0.5, thresholds={"m": 0.4, "größer": 0.95}, summary_model="small")
+    second = Account(threshold=0.6)
+    assert await store.account("t", "k", "ann") is None
+    await store.set_account("t", "k", "ann", first, NOW)
+    assert await store.account("t", "k", "ann") == first
+    for tenant, key, user in (("t", "k", None), ("t", "k", "bob"), ("t", "k2", "ann"), ("t2", "k", "ann")):
+        assert await store.account(tenant, key, user) is None
+    await store.set_account("t", "k", None, second, NOW)
+    await store.set_account("t", "k", "ann", second, NOW + 1)
+    assert await store.account("t", "k", "ann") == second == await store.account("t", "k", None)
+
+
+async def test_settings_that_change_nothing_are_as_if_they_had_never_been_made(store: Store) -> None:
+    await store.set_account("t", "k", "ann", Account(threshold=0.6), NOW)
+    await store.set_account("t", "k", "ann", Account(), NOW + 1)
+    assert await store.account("t", "k", "ann") is None
+
+
+async def test_the_first_settings_of_a_tenant_are_seen_by_whoever_asks_behind_them(store: Store) -> None:
+    asked = [store.account("t", "k", "ann") for _ in range(3)]
+    account = Account(threshold=0.6)
+    before, behind = asyncio.gather(*asked), asyncio.create_task(store.set_account("t", "k", "ann", account, NOW))
+    await asyncio.sleep(0)
+    assert await store.account("t", "k", "ann") == account
+    await asyncio.gather(before, behind)
+    assert await store.account("t", "k", "ann") == account
+
+
+async def test_settings_outlive_every_conversation(store: Store) -> None:
+    account = Account(threshold=0.6)
+    await store.set_account("t", "k", None, account, NOW)
+    await store.remember("t", taught(reply="a1"), NOW)
+    assert await store.purge("t", NOW + 1000 * DAY) == 2  # the reply and its conversation
+    assert await store.account("t", "k", None) == account
 
 
 async def test_purge_takes_what_was_not_used_since_and_nothing_else(store: Store) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,10 @@ def tables(connection: sqlite3.Connection) -> set[str]:
     return {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
 
 
+def dump(connection: sqlite3.Connection) -> list[str]:
+    return list(connection.iterdump())
+
+
 def differences(connection: sqlite3.Connection) -> list[object]:
     engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool)
     with engine.connect() as opened:
@@ -38,13 +43,32 @@ def differences(connection: sqlite3.Connection) -> list[object]:
         return list(compare_metadata(context, schema.metadata))
 
 
-def test_an_empty_database_is_brought_to_the_stated_schema() -> None:
+@pytest.mark.parametrize("make", [migrations.upgrade, migrations.migrate])
+def test_an_empty_database_is_brought_to_the_stated_schema(make: Callable[[sqlite3.Connection], None]) -> None:
     connection = empty()
-    migrations.upgrade(connection)
+    make(connection)
     assert differences(connection) == []
     assert not connection.in_transaction
     connection.execute("DROP INDEX usage_open")
     assert len(differences(connection)) == 1  # the comparison sees what is missing
+    connection.close()
+
+
+def test_an_empty_database_is_made_at_once_as_the_changes_one_by_one_would_make_it() -> None:
+    made, changed = empty(), empty()
+    migrations.upgrade(made)
+    migrations.migrate(changed)
+    assert dump(made) == dump(changed)
+    assert "usage_open" in "".join(dump(made))
+    made.close()
+    changed.close()
+
+
+def test_a_database_that_holds_something_else_is_not_taken_for_an_empty_one() -> None:
+    connection = empty()
+    connection.execute("CREATE TABLE somebody (name TEXT)")
+    migrations.upgrade(connection)
+    assert tables(connection) > {"somebody", "usage", "alembic_version"}
     connection.close()
 
 
@@ -66,7 +90,8 @@ def test_a_database_at_the_head_is_left_alone() -> None:
     connection.close()
 
 
-def test_a_change_that_fails_half_way_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("make", [migrations.upgrade, migrations.migrate])
+def test_a_change_that_fails_half_way_leaves_nothing(make: Callable[[sqlite3.Connection], None]) -> None:
     connection = empty()
 
     def refuse(action: int, name: str | None, *_: object) -> int:
@@ -74,10 +99,10 @@ def test_a_change_that_fails_half_way_leaves_nothing(monkeypatch: pytest.MonkeyP
 
     connection.set_authorizer(refuse)
     with pytest.raises(Exception, match="not authorized"):
-        migrations.upgrade(connection)
+        make(connection)
     connection.set_authorizer(None)
     assert tables(connection) == set()
-    migrations.upgrade(connection)
+    make(connection)
     assert differences(connection) == []
     connection.close()
 

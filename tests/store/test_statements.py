@@ -7,8 +7,9 @@ import sqlite3
 from collections.abc import Iterator
 
 import msgspec
+import pytest
 
-from proxy.store import migrations, reports, schema, statements
+from proxy.store import composing, migrations, schema, statements
 from proxy.store.sqlite_file import connect
 
 CALLERS = {table.name for table in schema.metadata.sorted_tables} - {"calibration", "secret"}
@@ -17,7 +18,7 @@ FOR_ALL = {"keys"}
 
 
 def every_statement() -> Iterator[tuple[str, str]]:
-    said = statements.compiled()
+    said = statements.compiled().statements
     for name in said.__struct_fields__:
         value = getattr(said, name)
         texts = value.values() if isinstance(value, dict) else (value,) if isinstance(value, str) else value
@@ -43,7 +44,10 @@ def test_every_statement_finds_its_rows_by_an_index() -> None:
     connection = connect(":memory:")
     migrations.upgrade(connection)
     texts = [(name, text) for name, text in every_statement() if not text.startswith("INSERT")]
-    texts += [("report", text) for text in reports.compiled().texts.values()]
+    reports = statements.compiled().reports
+    single = (reports.rows_of_all, reports.rows_of_tenant)
+    sums = (*reports.sums_of_all.values(), *reports.sums_of_tenant.values())
+    texts += [("report", text) for text in (*single, *sums)]
     for name, text in texts:
         if name in FOR_ALL | {"calibrations"}:
             continue
@@ -54,6 +58,13 @@ def test_every_statement_finds_its_rows_by_an_index() -> None:
 
 
 def test_statements_are_text_and_cannot_be_changed() -> None:
-    said = statements.compiled()
-    assert said == statements.compiled()
+    said = statements.compiled().statements
     assert isinstance(msgspec.structs.asdict(said)["open_row"], str)
+    with pytest.raises(AttributeError):
+        said.open_row = ""  # type: ignore[misc] # what is tested
+
+
+def test_the_text_that_is_read_is_what_the_tables_and_statements_make() -> None:
+    made = composing.composed()
+    assert statements.compiled() == made, "run python scripts/statements.py"
+    assert tuple(column.name for column in schema.usage.columns) == statements.USAGE_COLUMNS

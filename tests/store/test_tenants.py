@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
+from proxy.core.account import Account
 from proxy.core.steps import Memory, Stored
 from proxy.store import UsageQuery
 from proxy.store.sqlite import SqliteStore
@@ -36,6 +37,8 @@ async def test_what_one_caller_stores_no_other_reads(
     )
     await store.remember(tenant, what, NOW)
     await store.close_row(row(tenant=tenant, status="ok"))
+    account = Account(threshold=0.6)
+    await store.set_account(tenant, label, agent, account, NOW)
     assert await store.claim(tenant, scope, "me", NOW, 10)
     asked = ask("a1", "u1", scope=elsewhere, label=label, named=True, agent=agent)
     if mine != theirs:
@@ -44,8 +47,11 @@ async def test_what_one_caller_stores_no_other_reads(
         assert await store.claim(other, elsewhere, "you", NOW, 10)
     if tenant != other:
         assert await store.usage(UsageQuery(tenant=other)) == ()
+        assert await store.account(other, label, agent) is None
         assert await store.purge(other, NOW + 1) == 0
     found = await store.recall(tenant, ask("a1", "u1", scope=scope, label=label, named=True, agent=agent), NOW)
     assert (found.conversation, len(found.compactions), len(found.hidden)) == ("conv_1", 1, 1)
     assert await store.result(tenant, scope, label) == "mine"
+    assert await store.account(tenant, label, agent) == account
+    assert label == agent or await store.account(tenant, agent, label) is None
     await store.close()

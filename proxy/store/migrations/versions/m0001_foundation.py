@@ -90,6 +90,15 @@ def _content() -> None:
 
 def _access() -> None:
     op.create_table(
+        "account",
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("end_user", sa.Text(), nullable=False),
+        sa.Column("payload", sa.LargeBinary(), nullable=False),
+        sa.Column("updated_at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("tenant", "key", "end_user"),
+    )
+    op.create_table(
         "calibration",
         sa.Column("upstream", sa.Text(), nullable=False),
         sa.Column("model", sa.Text(), nullable=False),
@@ -160,6 +169,8 @@ def _usage() -> None:
         sa.Column("window", sa.BigInteger(), nullable=True),
         sa.Column("compaction", sa.Text(), nullable=False),
         sa.Column("compaction_id", sa.Text(), nullable=True),
+        sa.Column("notes_by", sa.Text(), nullable=True),
+        sa.Column("paused", sa.Text(), nullable=True),
         sa.Column("repaired", sa.Integer(), nullable=False),
         sa.Column("policy", sa.Text(), nullable=False),
         sa.Column("policy_hash", sa.Text(), nullable=False),

@@ -1,0 +1,377 @@
+"""The SQL of the SQLite fulfilment, written in SQLAlchemy Core and compiled to text ahead of time.
+
+What belongs here: the statements, and nothing that runs them. What never: a statement on a caller's rows that does not
+name the tenant, and an import from a module that serves: SQLAlchemy takes as long to import as all the rest of a start
+does, and costs more per row than SQLite (research/performance.md 6). `scripts/statements.py` writes what is made here
+to `sqlite.json`, which `statements` reads; a test holds the two together.
+Parameters are positional; each statement says its own order and `_sql` holds it to that.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+from sqlalchemy import (
+    BindParameter,
+    ClauseElement,
+    ColumnElement,
+    FromClause,
+    Table,
+    and_,
+    bindparam,
+    case,
+    exists,
+    func,
+    literal_column,
+    or_,
+    select,
+    text,
+)
+from sqlalchemy import delete as delete_from
+from sqlalchemy import tuple_ as row_of
+from sqlalchemy import update as update_of
+from sqlalchemy.dialects.sqlite import dialect, insert
+
+from proxy.store import migrations, schema
+from proxy.store.statements import (
+    CONTENT,
+    LISTED,
+    PURGED,
+    RETAINED,
+    SIZES,
+    USAGE_COLUMNS,
+    Compiled,
+    Reports,
+    Statements,
+)
+
+
+def composed() -> Compiled:
+    """All of it. Takes a second."""
+    return Compiled(head=migrations.HEAD, schema=_schema(), statements=_statements(), reports=_reports())
+
+
+def _schema() -> tuple[str, ...]:
+    """What the migrations make of an empty database, in SQLite's own words."""
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        migrations.migrate(connection)
+        made = connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid").fetchall()
+    finally:
+        connection.close()
+    return tuple(sql for (sql,) in made)
+
+
+def _p(name: str) -> BindParameter[Any]:
+    return bindparam(name)
+
+
+def _sql(statement: ClauseElement, *order: str) -> str:
+    """The text of `statement`; `order` is how the caller will give its parameters."""
+    compiled = statement.compile(dialect=dialect(paramstyle="qmark"))
+    found = tuple(getattr(compiled, "positiontup", None) or ())
+    if found != order:
+        raise AssertionError(f"parameters come as {found}, not {order}: {compiled}")
+    return str(compiled)
+
+
+def _owned(table: Table) -> ColumnElement[bool]:
+    """The rows of one caller: nothing that a caller owns is read without this."""
+    return and_(table.c.tenant == _p("tenant"), table.c.scope == _p("scope"))
+
+
+def _table(name: str) -> Table:
+    return schema.metadata.tables[name]
+
+
+def _values(table: Table) -> dict[str, BindParameter[Any]]:
+    return {column.name: _p(column.name) for column in table.columns}
+
+
+def _names(table: Table) -> tuple[str, ...]:
+    return tuple(column.name for column in table.columns)
+
+
+def _keys(table: Table) -> list[str]:
+    return [column.name for column in table.primary_key.columns]
+
+
+def _add(table: Table) -> str:
+    """The table's columns. Insert or ignore."""
+    return _sql(
+        insert(table).values(_values(table)).on_conflict_do_nothing(index_elements=_keys(table)), *_names(table)
+    )
+
+
+def _add_conversation() -> str:
+    """The table's columns. A conversation that got its label later keeps the first one stated."""
+    table = schema.conversation
+    adding = insert(table).values(_values(table))
+    new = adding.excluded
+    unlabelled = and_(table.c.label.is_(None), new.label.is_not(None))
+    adding = adding.on_conflict_do_update(index_elements=_keys(table), set_={"label": new.label}, where=unlabelled)
+    return _sql(adding, *_names(table))
+
+
+def _touch(table: Table, *keys: str) -> str:
+    """now, tenant, scope, the keys, and the time from which a row counts as lately used."""
+    changing = update_of(table).values(last_used=_p("now")).where(_owned(table))
+    changing = changing.where(*(table.c[key] == _p(f"of_{key}") for key in keys), table.c.last_used < _p("lately"))
+    return _sql(changing, "now", "tenant", "scope", *(f"of_{key}" for key in keys), "lately")
+
+
+def _among(table: Table, searched: tuple[str, ...], *columns: str) -> tuple[str, ...]:
+    """tenant, scope, then the digests once for each searched column."""
+    texts = []
+    for size in SIZES:
+        names = [[f"{column}{number}" for number in range(size)] for column in searched]
+        found = [table.c[column].in_([_p(name) for name in some]) for column, some in zip(searched, names, strict=True)]
+        asked = select(*(table.c[column] for column in columns)).where(_owned(table), or_(*found))
+        texts.append(_sql(asked, "tenant", "scope", *(name for some in names for name in some)))
+    return tuple(texts)
+
+
+def _in_scope(table: Table, *columns: str) -> str:
+    """tenant, scope. One row more than LISTED says that there are too many to list."""
+    asked = select(*(table.c[column] for column in columns)).where(_owned(table))
+    return _sql(asked.suffix_with(text(f"LIMIT {LISTED + 1}")), "tenant", "scope")
+
+
+def _one(table: Table, by: str, *columns: str) -> str:
+    """tenant, scope, the value looked for."""
+    asked = select(*(table.c[column] for column in columns)).where(_owned(table), table.c[by] == _p("by"))
+    if by == "label":
+        asked = asked.order_by(table.c.created_at, table.c.id).suffix_with(text("LIMIT 1"))
+    return _sql(asked, "tenant", "scope", "by")
+
+
+def _hidden() -> str:
+    """tenant, scope, agent, digest."""
+    table = schema.hidden
+    asked = select(*(table.c[name] for name in ("digest", "id", "reply", "label", "payload")))
+    asked = asked.where(_owned(table), table.c.agent == _p("agent"), table.c.digest == _p("at"))
+    return _sql(asked.order_by(table.c.id), "tenant", "scope", "agent", "at")
+
+
+def _move_anchor() -> str:
+    """anchor, tenant, scope, digest, anchor. Nothing is written where the anchor is the same."""
+    table = schema.reply
+    changing = update_of(table).values(anchor=_p("anchor")).where(_owned(table), table.c.digest == _p("at"))
+    changing = changing.where(table.c.anchor.is_distinct_from(_p("old")))
+    return _sql(changing, "anchor", "tenant", "scope", "at", "old")
+
+
+def _close_row() -> str:
+    """The columns of `usage`. Serves a row that is there and one that is not yet; a closed row is left alone."""
+    table = schema.usage
+    adding = insert(table).values(_values(table))
+    changed = {name: adding.excluded[name] for name in USAGE_COLUMNS if name not in ("tenant", "id")}
+    closing = adding.on_conflict_do_update(
+        index_elements=_keys(table), set_=changed, where=table.c.status == text("'open'")
+    )
+    return _sql(closing, *USAGE_COLUMNS)
+
+
+def _claim() -> str:
+    """tenant, key, owner, expires_at, now. Changes a row only where the lease was free."""
+    table = schema.lease
+    taking = insert(table).values(_values(table))
+    new = taking.excluded
+    taking = taking.on_conflict_do_update(
+        index_elements=_keys(table),
+        set_={"owner": new.owner, "expires_at": new.expires_at},
+        where=table.c.expires_at <= _p("now"),
+    )
+    return _sql(taking, *_names(table), "now")
+
+
+def _release() -> str:
+    """tenant, key, owner."""
+    table = schema.lease
+    mine = and_(table.c.tenant == _p("tenant"), table.c.key == _p("of_key"), table.c.owner == _p("owner"))
+    return _sql(delete_from(table).where(mine), "tenant", "of_key", "owner")
+
+
+def _calibrate() -> str:
+    """upstream, model, payload."""
+    table = schema.calibration
+    adding = insert(table).values(_values(table))
+    adding = adding.on_conflict_do_update(index_elements=_keys(table), set_={"payload": adding.excluded.payload})
+    return _sql(adding, *_names(table))
+
+
+def _revoke() -> str:
+    """now, tenant, id."""
+    table = schema.client_key
+    mine = and_(table.c.tenant == _p("tenant"), table.c.id == _p("of_id"), table.c.revoked_at.is_(None))
+    return _sql(update_of(table).values(revoked_at=_p("now")).where(mine), "now", "tenant", "of_id")
+
+
+def _own() -> ColumnElement[bool]:
+    """One account's row."""
+    table = schema.account.c
+    return and_(table.tenant == _p("tenant"), table.key == _p("of_key"), table.end_user == _p("of_user"))
+
+
+def _account() -> str:
+    """tenant, key, end user."""
+    return _sql(select(schema.account.c.payload).where(_own()), "tenant", "of_key", "of_user")
+
+
+def _any_account() -> str:
+    """tenant. Whether it has any."""
+    table = schema.account
+    asked = select(table.c.tenant).where(table.c.tenant == _p("tenant"))
+    return _sql(asked.suffix_with(text("LIMIT 1")), "tenant")
+
+
+def _set_account() -> str:
+    """The table's columns. What was set before is replaced."""
+    table = schema.account
+    adding = insert(table).values(_values(table))
+    new = adding.excluded
+    replaced = {"payload": new.payload, "updated_at": new.updated_at}
+    return _sql(adding.on_conflict_do_update(index_elements=_keys(table), set_=replaced), *_names(table))
+
+
+def _drop_account() -> str:
+    """tenant, key, end user."""
+    return _sql(delete_from(schema.account).where(_own()), "tenant", "of_key", "of_user")
+
+
+def _purge(table: Table, *, kept_by_conversation: bool) -> str:
+    """tenant, before (and before again where a conversation keeps its rows). At most PURGED rows."""
+    old = table.alias("old")
+    where = [old.c.tenant == _p("tenant"), old.c.last_used < _p("before")]
+    if kept_by_conversation:
+        where.append(~_alive(old))
+    return _delete(table, old, where)
+
+
+def _alive(rows: FromClause) -> ColumnElement[bool]:
+    talk = schema.conversation.alias("talk")
+    mine = and_(talk.c.tenant == rows.c.tenant, talk.c.scope == rows.c.scope, talk.c.id == rows.c.conversation)
+    return exists().where(mine, talk.c.last_used >= _p("still"))
+
+
+def _purge_usage() -> str:
+    """tenant, before. An open row stays: its call runs."""
+    old = schema.usage.alias("old")
+    where = [old.c.tenant == _p("tenant"), old.c.opened_at < _p("before"), old.c.status != text("'open'")]
+    return _delete(schema.usage, old, where)
+
+
+def _delete(table: Table, old: FromClause, where: list[ColumnElement[bool]]) -> str:
+    keys = _keys(table)
+    going = select(*(old.c[key] for key in keys)).where(*where).suffix_with(text(f"LIMIT {PURGED}"))
+    return str(
+        delete_from(table)
+        .where(row_of(*(table.c[key] for key in keys)).in_(going))
+        .compile(dialect=dialect(paramstyle="qmark"))
+    )
+
+
+def _purges() -> dict[str, str]:
+    """In the order in which they run: what a conversation keeps goes before it."""
+    purges = {table.name: _purge(table, kept_by_conversation=True) for table in map(_table, RETAINED)}
+    purges["conversation"] = _purge(schema.conversation, kept_by_conversation=False)
+    return purges | {"usage": _purge_usage()}
+
+
+def _statements() -> Statements:
+    content = tuple(map(_table, CONTENT))
+    talk, reply, (notes, hidden, result) = schema.conversation, schema.reply, content
+    added = (reply, *content, schema.usage, schema.secret, schema.client_key)
+    return Statements(
+        add={table.name: _add(table) for table in added} | {"conversation": _add_conversation()},
+        touch={
+            "conversation": _touch(talk, "id"),
+            "compaction": _touch(notes, "digest", "id"),
+            "hidden": _touch(hidden, "digest", "agent", "id"),
+            "result": _touch(result, "reference"),
+        },
+        purge=_purges(),
+        conversation_of_label=_one(talk, "label", "id"),
+        label_of_conversation=_one(talk, "id", "label"),
+        move_anchor=_move_anchor(),
+        replies=_among(reply, ("digest",), "digest", "conversation", "anchor"),
+        compactions=_among(notes, ("digest",), "digest", "payload"),
+        compactions_in_scope=_in_scope(notes, "digest"),
+        hidden_at=_among(hidden, ("digest", "reply"), "digest", "reply"),
+        hidden_in_scope=_in_scope(hidden, "digest", "reply"),
+        hidden=_hidden(),
+        result=_one(result, "reference", "payload"),
+        open_row=_add(schema.usage),
+        close_row=_close_row(),
+        secret=_sql(select(schema.secret.c.value).where(schema.secret.c.purpose == _p("of")), "of"),
+        claim=_claim(),
+        release=_release(),
+        calibrations=_sql(select(schema.calibration.c.payload)),
+        calibrate=_calibrate(),
+        keys=_sql(select(schema.client_key).order_by(schema.client_key.c.created_at, schema.client_key.c.id)),
+        revoke_key=_revoke(),
+        account=_account(),
+        any_account=_any_account(),
+        set_account=_set_account(),
+        drop_account=_drop_account(),
+    )
+
+
+# -- reports -------------------------------------------------------------------------------------------------------
+
+
+def _reports() -> Reports:
+    groups = ("model", "conversation", "day", "key")
+    return Reports(
+        rows_of_all=_report(None, False),
+        rows_of_tenant=_report(None, True),
+        sums_of_all={by: _report(by, False) for by in groups},
+        sums_of_tenant={by: _report(by, True) for by in groups},
+    )
+
+
+def _report(by: str | None, one_tenant: bool) -> str:
+    rows = schema.usage.c
+    found = [rows.opened_at >= bindparam("since"), rows.opened_at < bindparam("until")]
+    if one_tenant:
+        found.append(rows.tenant == bindparam("tenant"))
+    if by is None:
+        query = select(schema.usage).where(*found).order_by(rows.opened_at.desc(), rows.id.desc())
+    else:
+        query = select(*_sums(by)).where(*found).group_by(*_grouped(by))
+        query = query.order_by(*_order(by))
+    compiled = query.suffix_with(text("LIMIT :most")).compile(dialect=dialect(paramstyle="qmark"))
+    return str(compiled)
+
+
+def _grouped(by: str) -> list[ColumnElement[Any]]:
+    column = schema.usage.c[by]
+    return [schema.usage.c.tenant, column] if by in ("conversation", "key") else [column]
+
+
+def _order(by: str) -> list[ColumnElement[Any]]:
+    if by == "day":
+        return [schema.usage.c.day]
+    return [text("cost DESC"), text("calls DESC"), *_grouped(by)]  # type: ignore[list-item] # text orders too
+
+
+def _sums(by: str) -> list[ColumnElement[Any]]:
+    rows = schema.usage.c
+    of_one = by in ("conversation", "key")
+    return [
+        rows[by].label("group"),
+        (rows.tenant if of_one else literal_column("NULL")).label("tenant"),
+        func.count().label("calls"),
+        *(func.sum(rows[name]).label(name) for name in ("input", "output", "cached", "reasoning")),
+        func.sum(func.coalesce(rows.cost, literal_column("0"))).label("cost"),
+        _count(rows.unpriced.is_(True), "unpriced"),
+        _count(rows.status == literal_column("'failed'"), "failed"),
+        _count(rows.compaction != literal_column("'none'"), "compactions"),
+        _count(rows.compaction == literal_column("'recovered'"), "recovered"),
+        _count(rows.estimated.is_(True), "estimated"),
+    ]
+
+
+def _count(which: ColumnElement[bool], name: str) -> ColumnElement[Any]:
+    return func.sum(case((which, literal_column("1")), else_=literal_column("0"))).label(name)
