@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install clients test slow cover check format demo bench lock clean
+.PHONY: help install clients test slow mutations cover check format demo bench lock clean
 
 BIN := .venv/bin
 ARGS ?=
@@ -11,7 +11,7 @@ help: ## what there is to run
 	@printf 'Weirgate\n\n'
 	@bold= plain=; [ -t 1 ] && [ -z "$${NO_COLOR:-}" ] && { bold=$$'\e[1m'; plain=$$'\e[0m'; }; \
 	awk -F ':.*## ' -v b="$$bold" -v p="$$plain" \
-	    '/^[a-z]+:.*## / { printf "  %smake %-8s%s %s\n", b, $$1, p, $$2 }' $(firstword $(MAKEFILE_LIST))
+	    '/^[a-z]+:.*## / { printf "  %smake %-10s%s %s\n", b, $$1, p, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@printf '\nARGS is passed on:  make test ARGS="tests/core -x"\n'
 
 install: ## .venv with everything locked and hashed (again: under a second)
@@ -25,6 +25,9 @@ test: clients ## all tests
 
 slow: install ## the long versions of scenarios and durability: every recorded conversation, longer churn
 	@$(BIN)/python -m pytest tests/scenarios tests/durability -m slow $(ARGS)
+
+mutations: install ## break each behaviour of docs/failure-modes.md and see its test fail (ARGS="F12 F40" for some)
+	@$(BIN)/python -m tests.mutations.run $(ARGS)
 
 cover: clients ## all tests with branch coverage; the core must be covered whole
 	@$(BIN)/python -m pytest --cov --cov-report=term $(ARGS)

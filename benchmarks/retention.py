@@ -25,7 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # started as a 
 
 from proxy.core import chain, compaction, groups, ledger, measure
 from proxy.core.conversation import Message
-from proxy.core.notes import Compaction
+from proxy.core.notes import Compaction, Scan, Sightings
+from proxy.core.past import Chain
 from proxy.core.policy import Policy
 from proxy.core.steps import Limits
 from proxy.core.tail import History
@@ -131,7 +132,7 @@ class Score:
 class Replay:
     """One conversation at one window, step by step. `honest` plans without the cache, to be timed."""
 
-    def __init__(self, tape: Tape, score: Score, policy: Policy, scan: ledger.Scan, honest: bool) -> None:
+    def __init__(self, tape: Tape, score: Score, policy: Policy, scan: Scan, honest: bool) -> None:
         room = measure.room(policy, Limits(total=score.window), None)
         assert room is not None
         self.tape, self.score, self.policy, self.scan, self.honest, self.room = tape, score, policy, scan, honest, room
@@ -147,7 +148,7 @@ class Replay:
                 self.whole_tokens[message.digest] = tokens(said(message))
         return [self.whole_tokens[message.digest] for message in told]
 
-    def step(self, repaired: tuple[Message, ...], links: chain.Chain) -> tuple[tuple[Message, ...], int]:
+    def step(self, repaired: tuple[Message, ...], links: Chain) -> tuple[tuple[Message, ...], int]:
         """The prompt for this history and its size, chosen as `exchange` does."""
         tools = self.tape.tools_tokens
         whole = measure.prompt_tokens(repaired, tools)
@@ -162,7 +163,7 @@ class Replay:
         return best, size
 
     def _compacted(
-        self, repaired: tuple[Message, ...], links: chain.Chain, whole: int
+        self, repaired: tuple[Message, ...], links: Chain, whole: int
     ) -> tuple[tuple[Message, ...], int, Compaction | None]:
         known = compaction.applicable(tuple(self.found), links)
         smallest: tuple[tuple[Message, ...], int, Compaction | None] = (repaired, whole, None)
@@ -192,9 +193,9 @@ class Replay:
 
 def replay(tape: Tape, scores: list[Score], policy: Policy, honest: bool = False) -> None:
     """Play `tape` at every window and add to its score."""
-    cache: dict[bytes, ledger.Sightings] = {}
+    cache: dict[bytes, Sightings] = {}
 
-    def scan(message: Message) -> ledger.Sightings:
+    def scan(message: Message) -> Sightings:
         key = message.wire or b"".join([message.digest, message.role.encode()])
         if key not in cache:
             cache[key] = ledger.sightings(message)
@@ -277,17 +278,20 @@ def accounted(repaired: tuple[Message, ...], text: str, used: Compaction) -> Cou
     return found
 
 
-def agent(turns: int = 60, window: int = 8_192, size: int = 870) -> tuple[int, int]:
-    """A scripted agent: one tool call a turn of about `size` tokens. Turns and compactions."""
+def agent(turns: int = 60, window: int = 8_192, size: int = 870, rich: bool = False) -> tuple[int, int]:
+    """A scripted agent, one tool call a turn of about `size` tokens (identifiers if `rich`): turns, compactions."""
     rows: list[dict[str, Any]] = [{"role": "system", "content": "You are a careful agent."}]
     filler = "The service answered and wrote its log line to the usual place without any remark. "
     for turn in range(turns):
         function = {"name": "read_file", "arguments": json.dumps({"path": f"src/part_{turn}.py"})}
         call = {"id": f"c{turn}", "type": "function", "function": function}
+        told = filler * (size // 17)
+        if rich:
+            told = "".join(f"src/mod_{turn}/f{turn * 97 + n}.py:{n * 31} took {n * 7919}\n" for n in range(size // 19))
         rows += [
             {"role": "user", "content": f"Please look at part {turn} and tell me what it does."},
             {"role": "assistant", "content": None, "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": f"c{turn}", "content": f"# part {turn}\n" + filler * (size // 17)},
+            {"role": "tool", "tool_call_id": f"c{turn}", "content": f"# part {turn}\n{told}"},
             {"role": "assistant", "content": f"Part {turn} keeps the log."},
         ]
     score = Score(window)
@@ -334,8 +338,8 @@ def main() -> None:
         if not asked.ids or row.id.startswith(tuple(asked.ids)):
             replay(Tape(row), scores, Policy(), asked.honest)
     table(scores, asked.misses)
-    turns, made = agent()
-    print(f"\nscripted agent, 8,192 tokens: {made} compactions in {turns} turns (at most {turns // 3})")
+    for kind, (turns, made) in (("words", agent()), ("identifiers", agent(rich=True))):
+        print(f"\nscripted agent, 8,192 tokens, {kind}: {made} compactions in {turns} turns (at most {turns // 3})")
 
 
 if __name__ == "__main__":

@@ -11,12 +11,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from pydantic import BeforeValidator, Field, ValidationError
 
-from proxy.configfile import ConfigError, Document, Place, Problem, explain, merge, read, states
+from proxy.configfile import ConfigError, Document, Place, Problem, described, explain, merge, read, states
 from proxy.configfile.fields import Count, Factor, Pattern, Positive, Section, Share, number
 from proxy.core.policy import Mode, Policy, choose
 
@@ -54,8 +54,14 @@ class Ledger(Section):
 
 
 class Summary(Section):
-    """How what is compacted is told."""
+    """How what is compacted is told: by a model, and where none can, by the gateway itself."""
 
+    model: Pattern | Literal[False] | None = None
+    """Who writes: a model of `models` that the caller's key may use; null: the conversation's own; false: none."""
+    retries: Annotated[int, Field(ge=0, le=5), BeforeValidator(number)] = _BUILT_IN.summary_retries
+    """Calls more after a transient error or an answer that was refused."""
+    max_tokens: Annotated[int, Field(ge=64, le=32_768), BeforeValidator(number)] = _BUILT_IN.summary_max_tokens
+    """Most tokens of a model's account; never more than an eighth of the window."""
     builtin: bool = _BUILT_IN.summary_builtin
     """Whether the deterministic notes may be used; they cost no call."""
 
@@ -94,6 +100,8 @@ class PolicyFile(Section):
     pinned: Pinned = Pinned()
     ledger: Ledger = Ledger()
     summary: Summary = Summary()
+    failure_limit: Annotated[int, Field(ge=1, le=10), BeforeValidator(number)] = _BUILT_IN.failure_limit
+    """Failures of the models in a row, after which this conversation is compacted without them."""
     cache: Cache = Cache()
     alternate: bool = _BUILT_IN.alternate
     """User and assistant must take turns (strict chat templates): neighbours of one role are merged."""
@@ -153,7 +161,7 @@ def load(folder: Path, *, window: int | None = None) -> PolicySet:
 
 def schema() -> dict[str, Any]:
     """JSON Schema of a policy file."""
-    made = PolicyFile.model_json_schema()
+    made = described(PolicyFile.model_json_schema(), Path(__file__))
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made, "title": "Weirgate policy"}
 
 
@@ -276,7 +284,12 @@ def _policy(stated: PolicyFile, pattern: str, name: str, window: int | None) -> 
             tail_max_share=stated.tail.max_share,
             pinned_max_share=stated.pinned.max_share,
             ledger_max_share=stated.ledger.max_share,
+            summary_model=stated.summary.model or None,
+            summary_asked=stated.summary.model is not False,
+            summary_retries=stated.summary.retries,
+            summary_max_tokens=stated.summary.max_tokens,
             summary_builtin=stated.summary.builtin,
+            failure_limit=stated.failure_limit,
             cache_read=stated.cache.read,
             cache_write=stated.cache.write,
             cache_ttl=stated.cache.ttl,

@@ -7,15 +7,17 @@ would be. What a refusal teaches changes this call's view at once, and is rememb
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final, Literal
 
 import msgspec
 
-from proxy.core import chain, compaction, groups, measure, overflow
+from proxy.core import chain, compaction, groups, guards, measure, overflow
 from proxy.core.errors import Overflow
 from proxy.core.ledger import sightings
 from proxy.core.notes import Compaction
 from proxy.core.policy import Mode
+from proxy.core.recognition import recognise, told
 from proxy.core.steps import (
     Anchor,
     Call,
@@ -34,7 +36,7 @@ from proxy.core.steps import (
 )
 from proxy.core.tail import History
 
-Done = Literal["none", "auto", "recovered"]
+Done = Literal["none", "auto", "recovered", "manual"]
 
 _DOUBT: Final = 0.3
 """How wrong an estimate may be before it is worth counting exactly."""
@@ -48,17 +50,30 @@ class Branch:
     """The history of one call."""
 
     def __init__(self, call: Call, snap: Snapshot) -> None:
-        repaired = groups.repair(call.messages)
+        start = chain.begin(snap.scope)
         self.call = call
         self.snap = snap
-        self.messages = repaired.messages
-        self.repaired = repaired.count
-        self.chain = chain.follow(chain.begin(snap.scope), self.messages)
+        self.repaired = 0
+        self.shown = recognise(start, call.messages, call.known)
+        if not self.shown.sound:
+            repaired = groups.repair(call.messages)
+            self.repaired = repaired.count
+            self.shown = recognise(start, repaired.messages)
+        self.past = told(self.shown)
+        self.messages = self.past.messages
+        self.chain = self.past.chain
         self.limits = snap.limits
         self.memory = Memory()
         self.scale = snap.ratio.value
         self._exact: tuple[int, ...] | None = None
         self._told = False
+        self.guard = guards.Guard()
+        self.asked = False
+        """Whether a model was asked for a narrative in this call."""
+        self.why = ""
+        """Why the last narrative was not taken, if one was asked for."""
+        self.made: Compaction | None = None
+        """The compaction that this call made."""
 
     @property
     def key(self) -> bytes:
@@ -79,22 +94,21 @@ class Branch:
 
     def recall(self) -> Flow[None]:
         """Ask the store for every boundary of this history, unless it is too young to be known."""
-        opening = self.call.label is None and not any(item.role == "assistant" for item in self.messages)
-        if opening:
-            # No answer of ours is in it; notes may be, where the opening messages alone are too long.
-            digests = tuple(dict.fromkeys(reversed([each for each in self.chain.after if each != self.chain.start])))
-        else:
-            digests = tuple(dict.fromkeys([*reversed(self.chain.after), self.chain.start]))
+        # Where no answer of ours is in it, notes may be: the opening messages alone may be too long.
+        opening = self.call.label is None and not self.past.answered
         self.memory = yield from Recall(
             scope=self.snap.scope,
             agent=self.snap.agent,
             label=self.call.label,
             named=self.call.label is not None or self.call.caller.end_user is not None,
-            digests=digests,
+            digests=self.past.places[:-1] if opening else self.past.places,
         )
         if opening:
             # Whoever opens with the same words begins a conversation of his own.
             self.memory = msgspec.structs.replace(self.memory, conversation=None)
+        if self.memory.anchor is not None and self.memory.anchor.guard is not None:
+            self.guard = self.memory.anchor.guard
+            self.move(guards.Faced(model=self.snap.model, window=self._window))
         anchor = self.anchor
         if anchor is not None and anchor.estimated > 0:
             self.scale = measure.learn(Ratio(), anchor.reported, anchor.estimated).value
@@ -108,8 +122,8 @@ class Branch:
         if self.snap.policy.alternate:
             fixed = groups.repair(told, alternate=True)
             told, merged = fixed.messages, fixed.count
-        estimated = measure.prompt_tokens(told, self.call.tools_tokens)
-        shape = chain.shape(self.messages, self.call.tools, used.id if used else None)
+        estimated = self._estimated if told is self.messages else measure.prompt_tokens(told, self.call.tools_tokens)
+        shape = chain.shape(self.past.system, self.call.tools_digest, used.id if used else None)
         return Prompt(
             messages=told,
             untouched=told is self.call.messages,
@@ -122,10 +136,17 @@ class Branch:
                 window=self._window,
                 compaction=done if used else "none",
                 compaction_id=used.id if used else None,
+                writer=used.writer if used else None,
+                stopped=guards.stopped(self.guard, self.snap.policy.failure_limit),
                 repaired=self.repaired + merged,
                 output=max_output,
             ),
         )
+
+    @property
+    def _estimated(self) -> int:
+        """The whole history as a prompt."""
+        return measure.PROMPT_OVERHEAD + self.call.tools_tokens + self.past.tokens
 
     @property
     def _window(self) -> int | None:
@@ -177,10 +198,11 @@ class Branch:
         return min([whole, *known], key=lambda prompt: prompt.report.tokens)
 
     def was_compacted(self, whole: Prompt, bound: int) -> bool:
-        """Whether `whole`, though it fits, is too close to the trigger to leave a compaction in use."""
+        """Whether `whole`, though it fits, is too close to the trigger to leave a compaction in use, or the user asked
+        for that one."""
         anchor = self.anchor
-        in_use = anchor is not None and self._named(anchor.compaction) is not None
-        return in_use and whole.report.tokens > _NEAR * bound
+        used = self._named(anchor.compaction) if anchor is not None else None
+        return used is not None and (used.trigger == "MANUAL" or whole.report.tokens > _NEAR * bound)
 
     def uncertain(self, prompt: Prompt, bound: int) -> bool:
         """Whether an exact count could turn the decision: nothing reported yet, and the estimate near `bound`."""
@@ -206,8 +228,7 @@ class Branch:
         """Exact counts of every message, where no report tells: a compaction's plan should not rest on estimates."""
         if self._exact is None and self.anchor is None and not self._told:
             self._exact = yield from Count(messages=self.messages, encoding=self.snap.card.encoding)
-            estimated = measure.prompt_tokens(self.messages, self.call.tools_tokens)
-            self.scale = self._counted_total() / max(1, estimated)
+            self.scale = self._counted_total() / max(1, self._estimated)
 
     @property
     def counted(self) -> int:
@@ -219,28 +240,76 @@ class Branch:
         frame = measure.PROMPT_OVERHEAD + self.call.tools_tokens + measure.MESSAGE_OVERHEAD * len(self.messages)
         return round((self.counted + frame) * self.snap.exact_ratio.value)
 
-    def plan(self, room: measure.Room, before: int, share: float) -> Compaction | None:
+    @property
+    def fixed(self) -> int:
+        """Tokens of what is no message."""
+        return round((self.call.tools_tokens + measure.PROMPT_OVERHEAD) * self.scale)
+
+    def plan(
+        self, room: measure.Room, before: int, share: float, narrative: str = "", writer: str = "builtin"
+    ) -> Compaction | None:
         """A new compaction of this history; see `compaction.plan`."""
-        if not self.snap.policy.summary_builtin:
-            return None
-        fixed = round((self.call.tools_tokens + measure.PROMPT_OVERHEAD) * self.scale)
+        history = self._history()
+        return compaction.plan(history, room, self.snap.policy, before, share, narrative, writer)
+
+    def _history(self) -> History:
         if self._exact is not None:
             ratio = self.snap.exact_ratio.value
             sizes = tuple(round((size + measure.MESSAGE_OVERHEAD) * ratio) for size in self._exact)
         else:
             sizes = tuple(round(item.tokens * self.scale) for item in self.messages)
-        history = History(self.messages, self.chain, sizes, fixed, self.scale, self.snap.scan or sightings)
-        return compaction.plan(history, room, self.snap.policy, before, share)
+        redact = self.snap.redact
+        scan = self.snap.scan or partial(sightings, redact=redact)
+        return History(self.messages, self.chain, sizes, self.fixed, self.scale, scan, redact)
 
-    def cut_results(self, made: Compaction) -> tuple[Stored, ...]:
-        """The whole texts of what `made` clips, stored before they leave the prompt."""
+    def floor(self, room: measure.Room) -> guards.Floor | None:
+        """What must stay whatever is compacted, where that alone is too much: named before money is spent on it."""
+        history = self._history()
+        if not history.groups:
+            return None
+        newest = history.groups[-1]
+        opened = [index for index in history.parted(newest.first) if index < newest.first]
+        return guards.floor(
+            system=history.fixed - self.fixed,
+            tools=self.fixed,
+            newest=history.size(newest.first, newest.last) + sum(history.sizes[index] for index in opened),
+            most=room.most,
+        )
+
+    def narrated_before(self, made: Compaction) -> Compaction | None:
+        """The known compaction with a narrative that reaches furthest, and no further than `made`."""
+        known = (found for found in self._applicable() if found.notes.narrative and 0 < found.covers <= made.covers)
+        return max(known, key=lambda found: found.covers, default=None)
+
+    def refer(self, text: str) -> str:
+        """The reference of a whole result."""
+        return chain.reference(self.snap.scope, text)
+
+    def cut_results(self, made: Compaction, references: tuple[str, ...] = ()) -> tuple[Stored, ...]:
+        """The whole texts of what `made` clips, and of the results that it refers to, stored before they leave the
+        prompt."""
         clipped = {counted for counted, _ in made.clips}
-        texts = (
+        texts = [
             item.text
             for item, counted in zip(self.messages, self.chain.counted, strict=True)
             if counted in clipped and item.role not in ("system", "developer")
+        ]
+        if references:
+            covered = self.messages[: self.chain.behind(made.covers)]
+            texts += [result.text for item in covered for result in item.results]
+        named = ((self.refer(text), text) for text in texts)
+        clips = len(clipped)
+        return tuple(
+            Stored(reference=reference, text=self.snap.redact(text))
+            for place, (reference, text) in enumerate(named)
+            if place < clips or reference in references
         )
-        return tuple(Stored(reference=chain.reference(self.snap.scope, text), text=text) for text in texts)
+
+    # -- guards -------------------------------------------------------------------------------------------------
+
+    def move(self, event: guards.Event) -> None:
+        """Take in what happened to compaction on this branch."""
+        self.guard = guards.moved(self.guard, event)
 
     # -- learning -----------------------------------------------------------------------------------------------
 
@@ -299,9 +368,10 @@ class Branch:
         """What the provider reported for a beginning of `prompt`; None also where images are in it, which each
         provider counts in its own way."""
         anchor = self.anchor
-        if anchor is None or anchor.shape != prompt.shape:
+        if anchor is None or anchor.shape != prompt.shape or not anchor.measured:
             return None
-        return None if any([item.media for item in prompt.messages]) else anchor.reported
+        seen = self.past.media and any([item.media for item in prompt.messages])
+        return None if seen else anchor.reported
 
     def remember(self, prompt: Prompt, reply: Reply) -> Flow[None]:
         """Store the reply's place in the chain, what the prompt weighed, and what that teaches."""
@@ -313,7 +383,7 @@ class Branch:
         trusted = bool(reported) and cut is None and not told_otherwise
         answer = None
         if reply.message is not None:
-            answer = chain.follow(self.chain.last, (reply.message,)).last
+            answer = chain.answered(self.chain.last, reply.message)
         yield from Remember(
             scope=self.snap.scope,
             agent=self.snap.agent,
@@ -330,10 +400,23 @@ class Branch:
                 estimated=prompt.estimated,
                 compaction=prompt.report.compaction_id,
                 request=self.chain.last,
+                guard=self._kept_guard(prompt, reported if trusted else 0),
+                measured=trusted,
             ),
             learned=Limits(total=cut, source="learned") if cut else None,
             sample=(reported, prompt.estimated, self.counted if prompt.untouched else 0) if trusted else None,
         )
+
+    def _kept_guard(self, prompt: Prompt, reported: int) -> guards.Guard | None:
+        """The guard after this call; None where it says nothing."""
+        if guards.calm(self.guard):
+            return None
+        self.move(guards.Faced(model=self.snap.model, window=self._window))
+        room = self.room
+        if reported and room is not None:
+            used = prompt.report.compaction_id or ""
+            self.move(guards.Used(tokens=reported, trigger=room.trigger, compaction=used))
+        return None if guards.calm(self.guard) else self.guard
 
 
 def merged(known: Limits, stated: Limits) -> Limits:

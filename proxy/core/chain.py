@@ -14,15 +14,14 @@ from __future__ import annotations
 
 import json
 import re
-from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import Final
-
-import msgspec
 
 from proxy.core.conversation import SYSTEM, Block, Media, Message, Role, Text, ToolCall, ToolResult
 from proxy.core.measure import message_tokens
+from proxy.core.past import Chain
 
 VERSION: Final = 1
 SIZE: Final = 20
@@ -30,30 +29,7 @@ SIZE: Final = 20
 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _NO_CALL: Final = b"\xff\xff"
-
-
-class Chain(msgspec.Struct, frozen=True, kw_only=True):
-    """The identities along a history. `after[i]` is the digest behind message i, `counted[i]` how many messages up to
-    and including i have an identity; `start` is the digest before all of them."""
-
-    start: bytes
-    after: tuple[bytes, ...]
-    counted: tuple[int, ...]
-
-    @property
-    def last(self) -> bytes:
-        return self.after[-1] if self.after else self.start
-
-    def behind(self, counted: int) -> int:
-        """Index just behind the `counted`-th chained message; 0 for none."""
-        return bisect_left(self.counted, counted) + 1 if counted else 0
-
-    def holds(self, digest: bytes, counted: int) -> bool:
-        """Whether the first `counted` chained messages end in `digest`."""
-        if counted == 0:
-            return digest == self.start
-        place = self.behind(counted) - 1
-        return place < len(self.after) and self.counted[place] == counted and self.after[place] == digest
+_NO_ORDINALS: Final[Mapping[str, bytes]] = MappingProxyType({})
 
 
 def scope(secret: bytes, tenant: str, key: str, end_user: str | None) -> bytes:
@@ -67,9 +43,17 @@ def scope(secret: bytes, tenant: str, key: str, end_user: str | None) -> bytes:
 
 def message(role: Role, blocks: tuple[Block, ...], wire: bytes | None = None, name: str | None = None) -> Message:
     """A message with its identity, its estimated size and what is asked of it at every call."""
-    calls = tuple([block for block in blocks if type(block) is ToolCall])
-    said = [block for block in blocks if type(block) is Text or type(block) is ToolResult]
-    media = any(block.media for block in said)
+    calls: list[ToolCall] = []
+    results: list[ToolResult] = []
+    media = said = False
+    for block in blocks:
+        if type(block) is ToolCall:
+            calls.append(block)
+        elif type(block) is Text or type(block) is ToolResult:
+            media = media or bool(block.media)
+            said = said or bool(block.text and not block.text.isspace())
+            if type(block) is ToolResult:
+                results.append(block)
     return Message(
         role=role,
         blocks=blocks,
@@ -77,28 +61,29 @@ def message(role: Role, blocks: tuple[Block, ...], wire: bytes | None = None, na
         name=name,
         digest=identify(role, blocks),
         tokens=message_tokens(blocks, name),
-        calls=calls,
-        results=tuple([block for block in said if type(block) is ToolResult]),
+        calls=tuple(calls),
+        results=tuple(results),
         media=media,
-        empty=not (calls or media or any(block.text.strip() for block in said)),
+        empty=not (calls or media or said),
     )
 
 
 def identify(role: Role, blocks: Iterable[Block]) -> bytes:
     """The digest of a message's canonical form. Tool call ids are not in it: the chain puts ordinals in their place."""
-    digest = blake2b(digest_size=SIZE)
-    digest.update(role.encode())
+    parts = [role.encode()]
     for block in blocks:
         if type(block) is Text:
-            _put(digest, b"T", canonical_text(block.text))
-            _put_media(digest, block.media)
+            text = canonical_text(block.text)
+            if text:
+                _put(parts, b"T", text)
+            _put_media(parts, block.media)
         elif type(block) is ToolCall:
-            _put(digest, b"C", block.name)
-            _put(digest, b"A", canonical_arguments(block.arguments))
+            _put(parts, b"C", block.name)
+            _put(parts, b"A", canonical_arguments(block.arguments))
         elif type(block) is ToolResult:
-            _put(digest, b"R", canonical_text(block.text))
-            _put_media(digest, block.media)
-    return digest.digest()
+            _put(parts, b"R", canonical_text(block.text))
+            _put_media(parts, block.media)
+    return blake2b(b"".join(parts), digest_size=SIZE).digest()
 
 
 def canonical_text(text: str) -> str:
@@ -121,26 +106,50 @@ def canonical_arguments(arguments: str) -> str:
     return canonical_text(text)
 
 
-def follow(start: bytes, messages: Iterable[Message]) -> Chain:
+def follow(start: bytes, messages: Sequence[Message]) -> Chain:
     """The chain of `messages` from `start` (see `begin`)."""
-    current = start
-    count = 0
+    return extend(Chain(start=start, after=(), counted=()), messages)
+
+
+def extend(known: Chain, messages: Sequence[Message]) -> Chain:
+    """The chain of `messages`, whose first ones have the chain `known`."""
+    first = len(known.after)
+    current = known.last
+    count = known.counted[-1] if first else 0
     after: list[bytes] = []
     counted: list[int] = []
-    ordinals: dict[str, bytes] = {}
-    for item in messages:
+    ordinals = _open_calls(messages, first)
+    for item in messages[first:]:
         if item.role not in SYSTEM:
             count += 1
             place = b""
             if item.role == "assistant":
-                calls = item.calls
-                ordinals = {call.id: index.to_bytes(2, "big") for index, call in enumerate(calls)} if calls else {}
+                ordinals = _ordinals(item.calls)
             elif item.results:
                 place = b"".join([ordinals.get(result.call_id, _NO_CALL) for result in item.results])
             current = blake2b(current + item.digest + place, digest_size=SIZE).digest()
         after.append(current)
         counted.append(count)
-    return Chain(start=start, after=tuple(after), counted=tuple(counted))
+    if not first:
+        return Chain(start=known.start, after=tuple(after), counted=tuple(counted))
+    return Chain(start=known.start, after=(*known.after, *after), counted=(*known.counted, *counted))
+
+
+def answered(digest: bytes, answer: Message) -> bytes:
+    """The digest behind an assistant's answer to what ends in `digest`."""
+    return blake2b(digest + answer.digest, digest_size=SIZE).digest()
+
+
+def _open_calls(messages: Sequence[Message], first: int) -> Mapping[str, bytes]:
+    """The ordinals of the calls that results from message `first` on may answer."""
+    for index in range(first - 1, -1, -1):
+        if messages[index].role == "assistant":
+            return _ordinals(messages[index].calls)
+    return _NO_ORDINALS
+
+
+def _ordinals(calls: tuple[ToolCall, ...]) -> Mapping[str, bytes]:
+    return {call.id: index.to_bytes(2, "big") for index, call in enumerate(calls)} if calls else _NO_ORDINALS
 
 
 def begin(scope: bytes, version: int = VERSION) -> bytes:
@@ -153,25 +162,18 @@ def reference(scope: bytes, text: str) -> str:
     return "res_" + blake2b(text.encode("utf-8", "replace"), key=scope, digest_size=12).hexdigest()
 
 
-def shape(messages: Iterable[Message], tools: bytes, compaction: str | None) -> bytes:
-    """What else decides a prompt's size: system messages, tools and the compaction in use. An anchor holds for one."""
-    digest = blake2b(digest_size=SIZE)
-    for item in messages:
-        if item.role in SYSTEM:
-            digest.update(item.digest)
-    _put(digest, b"t", tools)
-    _put(digest, b"c", compaction or "")
-    return digest.digest()
+def shape(system: bytes, tools: bytes, compaction: str | None) -> bytes:
+    """What else decides a prompt's size: system messages (their digests, joined), tools (their digest) and the
+    compaction in use. An anchor holds for one."""
+    lengths = b"%d %d " % (len(system), len(tools))
+    return blake2b(lengths + system + tools + (compaction or "").encode(), digest_size=SIZE).digest()
 
 
-def _put(digest: blake2b, kind: bytes, value: str | bytes) -> None:
+def _put(parts: list[bytes], kind: bytes, value: str | bytes) -> None:
     data = value if isinstance(value, bytes) else value.encode("utf-8", "replace")
-    if kind == b"T" and not data:
-        return
-    digest.update(kind + len(data).to_bytes(8, "big"))
-    digest.update(data)
+    parts += (kind, len(data).to_bytes(8, "big"), data)
 
 
-def _put_media(digest: blake2b, media: tuple[Media, ...]) -> None:
+def _put_media(parts: list[bytes], media: tuple[Media, ...]) -> None:
     for item in media:
-        _put(digest, b"M", item.digest)
+        _put(parts, b"M", item.digest)

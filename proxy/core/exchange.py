@@ -14,11 +14,14 @@ from typing import Final
 import msgspec
 
 from proxy.core import measure, overflow
-from proxy.core.branch import Branch, Done
+from proxy.core.branch import Branch
+from proxy.core.command import given
+from proxy.core.commanded import commanded
+from proxy.core.compacting import compacted
 from proxy.core.errors import Overflow, TooLong, UpstreamError, WindowExceeded
 from proxy.core.own_compaction import asks_for_summary
 from proxy.core.policy import Mode
-from proxy.core.steps import Call, Claim, Flow, Outcome, Prompt, Remember, Reply, Report, Send, Snapshot
+from proxy.core.steps import Call, Flow, Outcome, Prompt, Remember, Reply, Report, Send, Snapshot
 from proxy.core.usage import Purpose
 
 RECOVERIES: Final = 3
@@ -36,6 +39,9 @@ def exchange(call: Call, snap: Snapshot) -> Flow[Outcome]:
         prompt = _unread(call, snap)
         reply = yield from Send(prompt=prompt)
         return Outcome(report=prompt.report, reply=reply)
+    asked = given(call.messages) if snap.mode is Mode.ENFORCE else None
+    if asked is not None:
+        return (yield from commanded(call, snap, asked))
     branch = Branch(call, snap)
     yield from branch.recall()
     prompt = branch.roomy((yield from _fitted(branch)))
@@ -43,7 +49,7 @@ def exchange(call: Call, snap: Snapshot) -> Flow[Outcome]:
         prompt = branch.observed(prompt)
     prompt, reply, recoveries = yield from _answered(branch, prompt)
     yield from branch.remember(prompt, reply)
-    return Outcome(report=prompt.report, reply=reply, recoveries=recoveries)
+    return Outcome(report=prompt.report, reply=reply, recoveries=recoveries, past=branch.shown)
 
 
 def _unread(call: Call, snap: Snapshot) -> Prompt:
@@ -72,8 +78,10 @@ def _fitted(branch: Branch) -> Flow[Prompt]:
     whole = branch.prompt(None)
     if room is None:
         return branch.compacted_before(None) or whole
-    # A client's own compaction request reads everything if it can (it hides nothing from its own notes).
-    bound = room.fit if asks_for_summary(branch.messages) else room.trigger
+    # A client's own compaction request reads everything if it can (it hides nothing from its own notes); with automatic
+    # compaction off there is no trigger, only what fits.
+    everything = not branch.snap.policy.automatic or asks_for_summary(branch.messages)
+    bound = room.fit if everything else room.trigger
     if branch.uncertain(whole, bound):
         yield from branch.count()
         whole = branch.prompt(None)
@@ -82,7 +90,8 @@ def _fitted(branch: Branch) -> Flow[Prompt]:
     known = branch.compacted_before(bound)
     if known is not None:
         return known
-    made = yield from _compacted(branch, room, whole.report.tokens, "auto")
+    # What would go out otherwise: how near to the edge of the window that is decides whether a pause still holds.
+    made = yield from compacted(branch, room, branch.smallest(whole).report.tokens, "auto")
     return _bounded(made or branch.smallest(whole), room)
 
 
@@ -139,42 +148,16 @@ def _cured(branch: Branch, prompt: Prompt, refused: Overflow, tried: int) -> Flo
     if known is not None and known.estimated < prompt.estimated:
         return msgspec.structs.replace(known, report=msgspec.structs.replace(known.report, compaction="recovered"))
     size = max(prompt.report.tokens, refused.requested or 0, room.window + (refused.over_by or 1))
-    made = yield from _compacted(branch, room, size, "recovered", _SHARES[tried])
+    made = yield from compacted(branch, room, size, "recovered", share=_SHARES[tried])
     if made is None or made.estimated >= prompt.estimated:
         return None
     return _bounded(made, room)
-
-
-def _compacted(branch: Branch, room: measure.Room, before: int, done: Done, share: float = 1.0) -> Flow[Prompt | None]:
-    """The prompt behind a new compaction, which is stored first; None where nothing can be gained.
-
-    Whoever comes second to a branch waits for the first and looks again.
-    """
-    ours = yield from Claim(key=branch.key)
-    if not ours:
-        yield from branch.recall()
-        known = branch.compacted_before(min(room.trigger, before - 1))
-        if known is not None:
-            return known
-    yield from branch.count()
-    made = branch.plan(room, before, share)
-    if made is None:
-        return None
-    prompt = branch.prompt(made, done)
-    yield from Remember(
-        scope=branch.snap.scope,
-        agent=branch.snap.agent,
-        conversation=prompt.report.conversation,
-        label=branch.call.label,
-        root=branch.key,
-        compaction=made,
-        results=branch.cut_results(made),
-    )
-    return prompt
 
 
 def _final(branch: Branch, prompt: Prompt, refused: Overflow) -> WindowExceeded:
     """What the client gets when nothing helps: the text and code that every client recognises, with the numbers."""
     limit = refused.limit or prompt.report.window
     requested = refused.requested or max(prompt.report.tokens, (limit or 0) + 1)
-    return WindowExceeded(overflow.final_text(requested, limit))
+    room = branch.room
+    floor = branch.floor(room) if room is not None else None
+    return WindowExceeded(overflow.final_text(requested, limit) + (f" ({floor.text})" if floor is not None else ""))

@@ -83,7 +83,7 @@ def repair(messages: tuple[Message, ...], *, alternate: bool = False) -> Repaire
     Raises Malformed where nothing with a meaning is left.
     """
     count = 0
-    if not _sound(messages):
+    if not sound(messages):
         messages, count = _paired(messages)
     if alternate:
         messages, merged = _merged(messages)
@@ -93,10 +93,15 @@ def repair(messages: tuple[Message, ...], *, alternate: bool = False) -> Repaire
     return Repaired(messages=messages, count=count)
 
 
-def _sound(messages: tuple[Message, ...]) -> bool:
-    """Whether `_paired` would change nothing: the common case, decided in one pass."""
+def sound(messages: tuple[Message, ...], known: int = 0) -> bool:
+    """Whether a repair would change nothing: the common case, decided in one pass.
+
+    The first `known` messages are the beginning of a sound history; what may still be open there is their last group.
+    """
+    while known and messages[known - 1].results:
+        known -= 1
     waiting: set[str] = set()
-    for item in messages:
+    for item in messages[max(0, known - 1) :]:
         if item.role == "tool" or item.role == "function":
             results = item.results
             if len(results) != 1 or results[0].call_id not in waiting or item.empty:
@@ -105,10 +110,9 @@ def _sound(messages: tuple[Message, ...]) -> bool:
             continue
         if waiting or item.empty:
             return False
-        if item.role == "assistant":
-            calls = item.calls
-            waiting = {call.id for call in calls}
-            if len(waiting) != len(calls):
+        if item.role == "assistant" and item.calls:
+            waiting = {call.id for call in item.calls}
+            if len(waiting) != len(item.calls):
                 return False
     return not waiting
 

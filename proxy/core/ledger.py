@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from types import MappingProxyType
 from typing import Final
@@ -38,13 +38,18 @@ _FRESH_HALF: Final = 4.0
 _STALE_HALF: Final = 130.0
 _EVER: Final = 0.3
 """Messages after which the fresh and the lasting part of a sighting's worth are halved, and what is never lost."""
-_DEARNESS: Final = 0.35
+_DEARNESS: Final = 0.5
 """Exponent of an entry's price: well below 1, so that long paths are not driven out by short numbers."""
+_CROWD: Final = 0.15
+"""Exponent of how many others stood beside it, where they were fewest: one of three is more likely meant than one of
+three hundred."""
+_RETURN: Final = 0.2
+"""Exponent of all its sightings: what came back comes back."""
 _WORTH: Final[Mapping[str, float]] = MappingProxyType(
-    {"url": 0.7, "id": 0.8, "number": 0.8, "name": 0.33, "line": 0.2, "command": 0.2, "error": 0.1}
+    {"url": 0.7, "id": 0.8, "number": 0.8, "name": 0.23, "line": 0.2, "command": 0.2, "error": 0.1}
 )
 _SHORT_NUMBER: Final = 0.5
-_SEPARATOR: Final = 2
+_SEPARATOR: Final = 1
 """Estimated tokens between entries, with an entry's share in the head of its line."""
 _PASSES: Final = 8
 _FULL: Final = 0.96
@@ -56,20 +61,24 @@ USER, MODEL, CALL, RESULT = range(4)
 """Who said it: the user, the model in prose, the model in a call, a tool."""
 
 
-def sightings(message: Message) -> Sightings:
-    """What `message` says that must survive. A function of its bytes alone, so whoever keeps messages may keep it."""
+def sightings(message: Message, redact: Callable[[str], str] = str) -> Sightings:
+    """What `message` says that must survive. A function of its bytes alone, so whoever keeps messages may keep it.
+
+    Every text passes `redact` whole before it is taken apart: a part of a secret looks like any identifier.
+    """
     found: list[Sighting] = []
     for place, block in enumerate(message.blocks):
         if type(block) is Text:
-            _see(found, block.text, USER if message.role == "user" else MODEL, place)
+            _see(found, redact(block.text), USER if message.role == "user" else MODEL, place)
         elif type(block) is ToolCall:
-            for key, value in leaves(block.arguments):
+            for key, value in leaves(redact(block.arguments)):
                 if key in _COMMAND_KEYS and value.strip():
                     found.append(("command", value.strip().splitlines()[0][:LONGEST], CALL, place))
                 _see(found, value, CALL, place)
         elif type(block) is ToolResult:
-            _see(found, block.text, RESULT, place)
-            errors = islice(_ERROR.finditer(ends(block.text)), 3)
+            text = redact(block.text)
+            _see(found, text, RESULT, place)
+            errors = islice(_ERROR.finditer(ends(text)), 3)
             found.extend(("error", error.group().strip(), RESULT, place) for error in errors)
     return tuple(found)
 
@@ -110,11 +119,12 @@ def leaves(arguments: str) -> Iterator[tuple[str, str]]:
 class _Seen:
     """One identifier: how often each of the four said it and when last, and where it stood last."""
 
-    __slots__ = ("kind", "last", "order", "source", "times", "turn")
+    __slots__ = ("crowd", "kind", "last", "order", "source", "times", "turn")
 
     def __init__(self, kind: str, order: int) -> None:
         self.kind = kind
         self.order = order
+        self.crowd = 1 << 30
         self.times = [0, 0, 0, 0]
         self.last = [0, 0, 0, 0]
         self.turn = 0
@@ -142,12 +152,14 @@ class Ledger:
     def add(self, message: Message, turn: int) -> None:
         self._clock += 1
         sources = [self._source(block) for block in message.blocks]
-        for kind, text, by, place in self._scan(message):
+        found = self._scan(message)
+        for kind, text, by, place in found:
             seen = self._seen.get(text)
             if seen is None:
                 seen = self._seen[text] = _Seen(kind, len(self._seen))
             elif seen.kind == "line":
                 seen.kind = kind
+            seen.crowd = min(seen.crowd, len(found))
             seen.times[by] += 1
             seen.last[by] = self._clock
             seen.turn = turn
@@ -238,4 +250,5 @@ class Ledger:
         worth = _WORTH.get(seen.kind, 1.0)
         if seen.kind in ("number", "line") and len(text) < 3:
             worth *= _SHORT_NUMBER
+        worth *= math.pow(sum(seen.times), _RETURN) * math.pow(seen.crowd, -_CROWD)
         return total * worth / math.pow(price, _DEARNESS)

@@ -107,7 +107,7 @@ def message_tokens(blocks: Iterable[Block], name: str | None = None) -> int:
 
 def prompt_tokens(messages: Iterable[Message], tools_tokens: int) -> int:
     """Estimated tokens of a whole prompt."""
-    return PROMPT_OVERHEAD + tools_tokens + sum(message.tokens for message in messages)
+    return PROMPT_OVERHEAD + tools_tokens + sum([message.tokens for message in messages])
 
 
 def countable(item: Message) -> str:

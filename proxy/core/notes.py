@@ -47,7 +47,8 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True):
     `turns` whole turns are covered; `part` is True where the first part of the turn after them is covered too.
     `pins` are in turn order, `dropped` counts earlier messages of the user that no longer fit, `unlisted` the ledger
     entries that did not. `calls` names the tools used with their counts. `narrative` is the model's account; the
-    built-in writer leaves it empty.
+    built-in writer leaves it empty. `rules` are sentences of the user that read like standing rules and stand nowhere
+    else in the prompt, `kept` the references of pages with what the notes leave out, newest first.
     """
 
     turns: int
@@ -58,6 +59,8 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True):
     unlisted: int = 0
     calls: tuple[tuple[str, int], ...] = ()
     narrative: str = ""
+    rules: tuple[Pin, ...] = ()
+    kept: tuple[str, ...] = ()
 
 
 class Compaction(msgspec.Struct, frozen=True, kw_only=True):

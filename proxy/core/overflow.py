@@ -3,6 +3,8 @@
 Here stands the order of decision; where a text is found is `overflow_evidence`, the words are `overflow_phrases`, the
 figures `overflow_numbers`. Codes speak before vetoes, vetoes before words, because the same words are used for rates,
 credit, bytes, images and output caps. The content of a success is never searched: people talk about these errors.
+Words and figures are imported where they are asked for: their hundred patterns take longer to compile than the rest of
+the core to import, and a provider that never fails needs none.
 Source: research/overflow_errors.md, research/compaction.md 2.4.
 """
 
@@ -12,18 +14,6 @@ import re
 
 from proxy.core.errors import Overflow
 from proxy.core.overflow_evidence import Evidence, gather
-from proxy.core.overflow_numbers import measure
-from proxy.core.overflow_phrases import (
-    CODES,
-    EARLY,
-    EARLY_CODES,
-    GENERIC,
-    PHRASES,
-    SUSPECT,
-    VETO,
-    VETO_CODES,
-    VETO_STATUSES,
-)
 from proxy.core.steps import Limits
 from proxy.core.usage import Usage
 
@@ -51,6 +41,8 @@ def recognise(status: int, body: bytes, *, projected: int | None = None, window:
     failed = status >= 400 or status <= 0
     evidence = gather(body, failed=failed)
     if _overflows(status, evidence):
+        from proxy.core.overflow_numbers import measure
+
         return measure(evidence.text, evidence.numbers)
     if failed and _refused(status, evidence) and projected is not None and window and projected >= NEAR * window:
         return Overflow(kind="unknown", exact=False)
@@ -58,6 +50,8 @@ def recognise(status: int, body: bytes, *, projected: int | None = None, window:
 
 
 def _overflows(status: int, evidence: Evidence) -> bool:
+    from proxy.core.overflow_phrases import CODES, EARLY, EARLY_CODES, PHRASES, VETO
+
     if EARLY_CODES & evidence.codes:
         return True
     if _vetoed(status, evidence):
@@ -70,6 +64,8 @@ def _overflows(status: int, evidence: Evidence) -> bool:
 
 
 def _vetoed(status: int, evidence: Evidence) -> bool:
+    from proxy.core.overflow_phrases import VETO_CODES, VETO_STATUSES
+
     if status in VETO_STATUSES or VETO_STATUSES & evidence.statuses:
         return True
     return any(VETO_CODES.search(code) for code in evidence.codes)
@@ -77,6 +73,8 @@ def _vetoed(status: int, evidence: Evidence) -> bool:
 
 def _refused(status: int, evidence: Evidence) -> bool:
     """Refused without a reason, or with one that only our own estimate can explain."""
+    from proxy.core.overflow_phrases import GENERIC, SUSPECT, VETO
+
     if status not in _OPAQUE_STATUSES or _vetoed(status, evidence) or VETO.search(evidence.text):
         return False
     if SUSPECT.search(evidence.text):

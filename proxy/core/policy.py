@@ -52,12 +52,18 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     mode               see Mode
     window             tokens; None: learned, else catalogue; unknown: reactive only
     compact_at         share of the window at which a conversation is compacted (0.30-0.95)
+    automatic          whether that happens unasked; False only by an account's own settings (`account.applied`)
     target             share of the window that a compaction aims at
     reserve_max_share  most that the requested output may hold back of the window
     tail_messages, tail_max_share    messages kept word for word at the end; their most of what target leaves
     pinned_max_share   most of it for the user's earlier requests
     ledger_max_share   most of it for the ledger of identifiers
+    summary_model      who writes the narrative of the notes: a model's name; None: the conversation's own model
+    summary_asked      whether a model is asked at all; False: the built-in notes, which cost no call
+    summary_retries    calls more, after a transient error or a refused answer, before the next of the chain is asked
+    summary_max_tokens most tokens of a narrative (and at most an eighth of the window)
     summary_builtin    whether the built-in, deterministic notes may be used
+    failure_limit      failures of the models in a row, after which a branch asks no model any more
     cache_read, cache_write, cache_ttl   tariff multipliers and seconds of the provider's prompt cache; None: catalogue
     alternate          user and assistant messages must alternate (strict chat templates): neighbours are merged
     hash               hex digest of the file's resolved content, written on every usage row
@@ -67,13 +73,19 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     mode: Mode = Mode.ENFORCE
     window: int | None = None
     compact_at: float = 0.85
+    automatic: bool = True
     target: float = 0.5
     reserve_max_share: float = 0.25
     tail_messages: int = 4
     tail_max_share: float = 0.45
     pinned_max_share: float = 0.25
     ledger_max_share: float = 0.1
+    summary_model: str | None = None
+    summary_asked: bool = True
+    summary_retries: int = 2
+    summary_max_tokens: int = 2048
     summary_builtin: bool = True
+    failure_limit: int = 3
     cache_read: float | None = None
     cache_write: float | None = None
     cache_ttl: float | None = None

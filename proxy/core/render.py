@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from proxy.core.notes import Compaction, Entry, Notes
+from proxy.core.notes import Compaction, Entry, Notes, Pin
 
 TAG: Final = "conversation-notes"
 _LAW: Final = (
     "written by the gateway because the whole text no longer fits the context window. They record what was said and "
     "done. Nothing in them is a new request or an instruction."
 )
+_PAGES: Final = 2
+"""References of kept texts that a prompt shows."""
 _OPEN: Final = "The request that is still open follows these notes."
 
 
@@ -27,12 +29,16 @@ def notes_text(compaction: Compaction) -> str:
         parts.append(_OPEN)
     if notes.pins or notes.dropped:
         parts.append("\n## Earlier requests of the user, word for word\n" + _pins(notes))
+    if notes.rules:
+        parts.append("\n" + rules_text(notes.rules))
     if notes.narrative:
         parts.append("\n" + plain(notes.narrative))
     if notes.calls:
         parts.append("\nTools called: " + ", ".join(f"{plain(name)} {count}x" for name, count in notes.calls))
     if notes.ledger:
         parts.append("\n## Ledger: identifiers by turn and tool\n" + ledger_text(notes.ledger, notes.unlisted))
+    if notes.kept:
+        parts.append("\n" + kept_text(notes.kept))
     parts.append(f'</{TAG} id="{mark}">')
     return "\n".join(parts)
 
@@ -43,6 +49,16 @@ def covered(notes: Notes) -> str:
         return f"the first part of turn {notes.turns + 1}" if notes.part else "what was left out"
     whole = "turn 1" if notes.turns == 1 else f"turns 1-{notes.turns}"
     return f"{whole} and the first part of turn {notes.turns + 1}" if notes.part else whole
+
+
+def rules_text(rules: tuple[Pin, ...]) -> str:
+    lines = (f"[turn {rule.turn}] {plain(rule.text)}" for rule in rules)
+    return "\n".join(("## Rules that the user stated, word for word", *lines))
+
+
+def kept_text(references: tuple[str, ...]) -> str:
+    """The newest of them: each leads to those before it."""
+    return f"Whole results: {', '.join(references[:_PAGES])} (the calls named in the ledger get them again)"
 
 
 def ledger_text(entries: tuple[Entry, ...], unlisted: int) -> str:
@@ -56,7 +72,7 @@ def ledger_text(entries: tuple[Entry, ...], unlisted: int) -> str:
         elif entry.kind == "error":
             text = f"! {text} ;"
         if place == before:
-            lines[-1] += f" {text}" if lines[-1].endswith(";") else f", {text}"
+            lines[-1] += f" {text}"
         else:
             head = f"[turn {entry.turn}, {plain(entry.source)}]" if entry.source else f"[turn {entry.turn}]"
             lines.append(f"{head} {text}")

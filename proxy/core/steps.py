@@ -6,13 +6,16 @@ closed: the driver answers each kind in one arm of a `match`.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from typing import Any, Generic, Literal, TypeVar, cast
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
+from proxy.core.command import Result
 from proxy.core.conversation import Message
+from proxy.core.guards import Guard
 from proxy.core.notes import Compaction, Scan
+from proxy.core.past import Past
 from proxy.core.policy import Mode, ModelCard, Policy
 from proxy.core.usage import Purpose, Usage
 
@@ -32,7 +35,9 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     `fields` holds every other top-level member as raw JSON in the client's order (unknown ones survive); `tools` is
     the raw JSON of the tool definitions, b"" without. `max_output` is the requested completion limit in tokens and
-    `output_field` the member that stated it. `body` is the request exactly as it came.
+    `output_field` the member that stated it. `body` is the request exactly as it came, `history` the part of it that
+    is the array of messages. `known` is what an earlier call left known of the first messages. `channel` says that the
+    conversation is one of a chat channel, where many people write.
     """
 
     caller: Caller
@@ -40,14 +45,18 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     messages: tuple[Message, ...]
     fields: Mapping[str, bytes]
     body: bytes
+    history: bytes | memoryview = b"[]"
+    known: Past | None = None
     tools: bytes = b""
     tools_tokens: int = 0
+    tools_digest: bytes = b""
     stream: bool = False
     include_usage: bool = False
     max_output: int | None = None
     output_field: str = "max_tokens"
     choices: int = 1
     label: str | None = None
+    channel: bool = False
     mode: Mode | None = None
     store: bool = True
 
@@ -67,12 +76,23 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     source: Literal["policy", "learned", "catalogue", "unknown"] = "unknown"
 
 
+class Summariser(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that may be asked for a narrative: its name, its window in tokens (None: unknown), and the tokens it
+    counts for one of our estimate. `own` is the conversation's own model."""
+
+    name: str
+    window: int | None
+    scale: float = 1.0
+    own: bool = False
+
+
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """All that the core may know of the world in this call; frozen when the call begins.
 
     `scope` is the keyed digest that every identity of this caller starts from. `model` is the name the upstream
     knows, `agent` the name that hidden state is kept under. `fresh` is the id a new conversation gets. `scan` reads a
-    message for the ledger; the driver gives one with memory.
+    message for the ledger; the driver gives one with memory. `summarisers` tells who is asked for a narrative, and in
+    which order; `redact` takes secrets out of what is stored, or shown to one of them.
     """
 
     policy: Policy
@@ -87,6 +107,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     fresh: str
     mode: Mode = Mode.ENFORCE
     scan: Scan | None = None
+    summarisers: Callable[[], tuple[Summariser, ...]] = tuple
+    redact: Callable[[str], str] = str
 
 
 class Anchor(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -94,7 +116,9 @@ class Anchor(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     It holds for a prompt with the same `shape` (digest of system messages, tools and the compaction in use) on the
     same upstream and model: `reported` prompt tokens for what we estimated as `estimated`. `request` is the chain
-    digest of the request it was measured on: for that very request the same decision is taken again.
+    digest of the request it was measured on: for that very request the same decision is taken again. `guard` is what
+    compaction has come to on this branch; None: nothing worth keeping. `measured`: `reported` is the provider's number;
+    else it is our own projection, which says nothing of how much the provider reads.
     """
 
     upstream: str
@@ -104,6 +128,8 @@ class Anchor(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     estimated: int
     compaction: str | None = None
     request: bytes = b""
+    guard: Guard | None = None
+    measured: bool = True
 
 
 class Hidden(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -133,8 +159,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     conversation: str
     tokens: int
     window: int | None
-    compaction: Literal["none", "auto", "recovered"] = "none"
+    compaction: Literal["none", "auto", "recovered", "manual"] = "none"
     compaction_id: str | None = None
+    writer: str | None = None
+    """Who wrote the notes in it: builtin, or a model's name."""
+    stopped: str = ""
+    """Why less than usual is done to compact this branch (`guards.stopped`)."""
     repaired: int = 0
     output: int | None = None
     """The output limit we set in place of the client's, where it had to be lowered."""
@@ -169,16 +199,19 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """How a call ended, for metrics and logs."""
+    """How a call ended, for metrics and logs; `past` is the history that it was recognised as, for the next call.
+    `said` is the gateway's own answer, where the call was a command."""
 
     report: Report
     reply: Reply | None
     recoveries: int = 0
+    past: Past | None = None
+    said: Result | None = None
 
 
 class _Asks(msgspec.Struct, Generic[T], frozen=True, kw_only=True, gc=False):
     def __iter__(self) -> Generator[Step, Any, T]:
-        answer: T = yield cast("Step", self)
+        answer: T = yield self  # type: ignore[misc]  # every subclass is a Step; a cast would cost a call for each
         return answer
 
 
@@ -217,11 +250,29 @@ class Send(_Asks[Reply], frozen=True, kw_only=True, gc=False):
     delay: float = 0.0
 
 
-class Summarise(_Asks[Reply], frozen=True, kw_only=True, gc=False):
-    """Ask a summary model; nothing is shown to the client."""
+class Verdict(Protocol):
+    """What became of a summary model's answer: why it was not taken, "" where it was."""
 
-    model: str
-    prompt: Prompt
+    @property
+    def refused(self) -> str: ...
+
+
+V = TypeVar("V", bound=Verdict)
+
+
+class Summarise(_Asks[V], Generic[V], frozen=True, kw_only=True, gc=False):
+    """Ask a summary model; nothing is shown to the client.
+
+    Answered with what `judge` says of the reply, with which the call's row is closed. May throw an UpstreamError.
+    `projected` is the request's size in the model's tokens; `report` is of the call that is served.
+    """
+
+    summariser: Summariser
+    messages: tuple[Message, ...]
+    max_tokens: int
+    projected: int
+    report: Report
+    judge: Callable[[Reply], V]
 
 
 class RunTools(_Asks[tuple[Message, ...]], frozen=True, kw_only=True, gc=False):
@@ -252,6 +303,6 @@ class Remember(_Asks[None], frozen=True, kw_only=True, gc=False):
     sample: tuple[int, int, int] | None = None
 
 
-Step = Recall | Count | Claim | Send | Summarise | RunTools | Remember
+Step = Recall | Count | Claim | Send | Summarise[Any] | RunTools | Remember
 
 Flow = Generator[Step, Any, T]

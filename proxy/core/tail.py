@@ -8,16 +8,18 @@ Sizes are the provider's tokens.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from functools import cached_property
 from typing import Final
 
 import msgspec
 
-from proxy.core.chain import Chain, message
+from proxy.core.chain import message
 from proxy.core.conversation import SYSTEM, Block, Group, Message, Text, ToolResult, Turn
 from proxy.core.groups import groups, opening, turns
 from proxy.core.ledger import sightings
 from proxy.core.notes import Scan
+from proxy.core.past import Chain
 from proxy.core.policy import Policy
 from proxy.core.render import clipped
 
@@ -25,13 +27,16 @@ _LEAST_NOTES: Final = 150
 """Estimated tokens of notes that only count what they stand for."""
 _NOTES_PART: Final = 4
 """Where the newest group must be clipped, this part of the budget is left for notes."""
+_FURTHER: Final = 0.5
+"""Beyond the wanted messages a tail widens within this part of its share; the rest says more as a ledger."""
 _LEAST_CLIP: Final = 160
 """Characters below which a clipped text says nothing any more."""
 
 
 class History:
     """A repaired history with its identities, sizes and structure. `fixed` is what no compaction can touch: leading
-    system messages, tools, overhead; `scale` turns our estimate into the provider's tokens."""
+    system messages, tools, overhead; `scale` turns our estimate into the provider's tokens; `redact` takes
+    secrets out of what notes will keep."""
 
     def __init__(
         self,
@@ -41,12 +46,14 @@ class History:
         fixed: int,
         scale: float,
         scan: Scan = sightings,
+        redact: Callable[[str], str] = str,
     ) -> None:
         self.messages = messages
         self.chain = chain
         self.sizes = sizes
         self.scale = scale
         self.scan = scan
+        self.redact = redact
         self.lead = next((index for index, item in enumerate(messages) if item.role not in SYSTEM), len(messages))
         self.fixed = fixed + sum(sizes[: self.lead])
 
@@ -180,8 +187,8 @@ class _Shape:
             if group.last >= self.start:
                 continue
             first = self._behind(group.first)
-            over = self.tokens(first) - allowed
             missing = messages - (len(history.messages) - self.start)
+            over = self.tokens(first) - (allowed if missing > 0 else int(_FURTHER * allowed))
             if over > 0:
                 # A long group leaves the others that are still missing their share.
                 left = allowed - self.tokens(self.start)

@@ -32,6 +32,8 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `request` is the client call it served, `parent` the row it repeats or serves (None for the first),
     `opened_at` unix seconds, `first_token` and `duration` seconds since then. `projected` is the size we expected
     the prompt to have, `window` the limit it was held against. `cost` is None where the model has no price.
+    `notes_by` is who wrote the notes in the prompt (builtin, or a model's name; None: there are none), `paused` why
+    compaction stands still.
     """
 
     id: str
@@ -68,6 +70,8 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     window: int | None = None
     compaction: str = "none"
     compaction_id: str | None = None
+    notes_by: str | None = None
+    paused: str | None = None
     repaired: int = 0
     policy: str = ""
     policy_hash: str = ""
@@ -86,12 +90,27 @@ def cost(usage: Usage, tariff: Tariff | None) -> int | None:
     return plain * tariff.input + cached * at_cached + written * at_write + usage.output * tariff.output
 
 
-def closed(row: UsageRow, status: Status, usage: Usage, tariff: Tariff | None, *, duration: float) -> UsageRow:
-    """`row` with its end: what was used and what that costs."""
+def closed(
+    row: UsageRow,
+    status: Status,
+    usage: Usage,
+    tariff: Tariff | None,
+    *,
+    duration: float,
+    first_token: float | None = None,
+    http_status: int | None = None,
+    error: str | None = None,
+    finish: str | None = None,
+) -> UsageRow:
+    """`row` with its end: how it went, what was used and what that costs."""
     return msgspec.structs.replace(
         row,
         status=status,
         duration=duration,
+        first_token=first_token,
+        http_status=http_status,
+        error=error,
+        finish=finish,
         input=usage.input,
         output=usage.output,
         cached=usage.cached,

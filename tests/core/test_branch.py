@@ -48,7 +48,7 @@ def branch(
     asked = {
         name: more.pop(name)
         for name in tuple(more)
-        if name in ("max_output", "label", "tools", "tools_tokens", "caller")
+        if name in ("max_output", "label", "tools", "tools_tokens", "tools_digest", "caller")
     }
     made = Branch(a_call(messages, **asked), a_snap(window, **more))
     through(made.recall(), memory or Memory())
@@ -167,7 +167,7 @@ def test_an_anchor_of_another_shape_gives_its_scale_and_nothing_more() -> None:
 def test_system_messages_and_tools_are_part_of_a_prompts_shape() -> None:
     shape = branch(SHORT).prompt(None).shape
     assert branch((system("Other."), *SHORT[1:])).prompt(None).shape != shape
-    assert branch(SHORT, tools=b"[1]").prompt(None).shape != shape
+    assert branch(SHORT, tools_digest=b"1").prompt(None).shape != shape
     assert branch((*SHORT, model("x"), user("y"))).prompt(None).shape == shape
 
 
@@ -290,7 +290,6 @@ def test_a_plan_without_counts_rests_on_the_scale() -> None:
     made = branch(LONG, ratio=Ratio(value=2.0, samples=9))
     planned = notes_of(made)
     assert made.prompt(planned).report.tokens <= 0.85 * 8000
-    assert branch(LONG, policy=Policy(summary_builtin=False)).plan(made.room, 99_999, 1.0) is None  # type: ignore[arg-type]
 
 
 def test_the_whole_of_what_is_clipped_is_stored() -> None:
@@ -405,7 +404,8 @@ def test_a_reported_size_lowers_an_output_limit_that_would_be_refused_each_time(
         told = known.roomy(known.prompt(None))
         assert told.max_output == lowered
         assert told.report.output == (lowered if lowered < 4000 else None)
-    for more in ({"max_output": None}, {"max_output": 4000, "window": None}, {"max_output": 4000, "tools": b"[1]"}):
+    shaped = {"max_output": 4000, "tools_digest": b"1"}
+    for more in ({"max_output": None}, {"max_output": 4000, "window": None}, shaped):
         other = branch(SHORT, Memory(anchor=anchor_for(plain, prompt, reported=5000)), **more)
         whole = other.prompt(None)
         assert other.roomy(whole) is whole

@@ -327,3 +327,21 @@ def test_groups_are_never_parted(said: tuple[Message, ...]) -> None:
         return
     cut = known.chain.behind(found.covers)
     assert all(group.last < cut or group.first >= cut for group in groups(said))
+
+
+def talk(turns: int, crowd: int) -> tuple[Message, ...]:
+    """Each turn has a result that names `crowd` files."""
+    said: tuple[Message, ...] = ()
+    for turn in range(turns):
+        names = " ".join(f"src/part_{turn}/file_{n}.py" for n in range(crowd))
+        said += (user(f"Look at {turn}."), model("", call(f"c{turn}")), result(f"c{turn}", names), model("Seen."))
+    return said
+
+
+@pytest.mark.parametrize(("crowd", "least", "most"), [(10, 0.6, 0.75), (90, 0.4, 0.6)])
+def test_the_ledger_uses_the_room_that_the_next_turns_will_not_need(crowd: int, least: float, most: float) -> None:
+    known = history(talk(12_000 // (crowd * 9), crowd))
+    found = made(known, 8_000)
+    assert found is not None
+    assert least < found.after / 8_000 < most
+    assert found.notes.unlisted > 0

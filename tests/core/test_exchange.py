@@ -327,7 +327,7 @@ def test_what_is_remembered_names_request_and_answer_and_weighs_the_prompt() -> 
     assert stored.anchor == Anchor(
         upstream="main",
         model="m",
-        shape=chain.shape(SHORT, b"", None),
+        shape=chain.shape(SHORT[0].digest, b"", None),
         reported=700,
         estimated=size(SHORT),
         compaction=None,

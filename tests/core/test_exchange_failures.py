@@ -159,7 +159,9 @@ def test_what_cannot_be_made_smaller_is_not_sent_again() -> None:
             (like(Remember, learned=Limits(total=4000, source="learned")), None),
             (like(Claim), True),
         )
-    assert caught.value.message == overflow.final_text(9900, 4000)
+    said, _, floor = caught.value.message.partition(" (the system messages alone take ")
+    assert said == overflow.final_text(9900, 4000)
+    assert floor.endswith(" of 3,904 tokens)"), "what is too large by itself is named"
 
 
 def test_an_overflow_after_the_client_has_read_something_is_never_recovered() -> None:

@@ -65,6 +65,15 @@ def test_what_the_model_wrote_outlives_what_passed_by() -> None:
     assert len(kept) < 60
 
 
+def test_one_of_a_few_outlives_one_of_a_crowd_and_what_came_back_what_did_not() -> None:
+    crowd = result("c", " ".join(f"noise/n{n:03}.log" for n in range(200)))
+    back = result("c", "noise/n150.log " + " ".join(f"other/n{n:03}.log" for n in range(200)))
+    kept = listed((result("c", "noise/few.log"), crowd, back), 100)
+    assert "noise/few.log" in kept
+    assert "noise/n150.log" in kept
+    assert len(kept) < 40
+
+
 def test_line_numbers_give_way_to_everything_else_until_somebody_names_one() -> None:
     listing = "\n".join(f"{number}\tuse lib/part_{chr(number)}.py" for number in range(100, 122))
     listing += "\n142\tend"

@@ -1,7 +1,7 @@
 """Retention on part of the recorded conversations; all of them: `python benchmarks/retention.py`.
 
-The issue's bars are held to the mean of steps, the sum to 0.02 below them, on a part that does better than the
-whole: the sum over all conversations misses the bar at 8k. It guards against regressions; it proves no line.
+The issue's bars are held to the sum over all identifiers, on a part that does better than the whole: the sum over all
+conversations misses the bar at 8k (0.90). It guards against regressions; it proves no line.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def test_what_the_next_message_uses_is_in_the_prompt(scores: list[Score], window
     assert score.all[0] > 250
     assert score.made > 0
     assert mean(score.each) >= BARS[window]
-    assert score.share(0) >= BARS[window] - 0.02
+    assert score.share(0) >= BARS[window]
 
 
 def test_every_prompt_is_sound_fits_and_accounts_for_every_request(scores: list[Score]) -> None:
@@ -56,6 +56,7 @@ def test_between_compactions_all_earlier_messages_are_a_prefix(scores: list[Scor
         assert kept == steps
 
 
-def test_a_scripted_agent_is_compacted_at_most_once_in_three_turns() -> None:
-    turns, made = agent()
+@pytest.mark.parametrize("rich", [False, True])
+def test_a_scripted_agent_is_compacted_at_most_once_in_three_turns(rich: bool) -> None:
+    turns, made = agent(rich=rich)
     assert 0 < made <= turns // 3

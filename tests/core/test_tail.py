@@ -56,14 +56,14 @@ def test_nothing_to_cover_and_nothing_to_clip_is_no_tail() -> None:
     assert chosen(history((system("be good"), user("hi"))), 1_000, 1_000) is None
 
 
-def test_four_messages_stay_and_more_while_they_fit_their_share() -> None:
+def test_four_messages_stay_and_more_while_they_fit_half_of_the_share() -> None:
     known = history(loop(10, size=5))
     turn = known.size(0, 3)
     small = chosen(known, 2 * turn + turn // 2, 10 * turn)
     assert small is not None
     assert len(known.messages) - small.start == 4
     assert not small.clips
-    large = chosen(known, 8 * turn, 10 * turn)
+    large = chosen(known, 16 * turn, 18 * turn)
     assert large is not None
     assert 12 <= 40 - large.start < 16
     assert large.clips == ()
