@@ -33,7 +33,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     projected: int | None = None
     compaction: str = "none"
     compaction_id: str | None = None
+    notes_by: str | None = None
+    window: int | None = None
     duration: float | None = None
+    error: str | None = None
 
 
 class _Rows(msgspec.Struct, frozen=True):

@@ -122,7 +122,9 @@ def stated(entry: dict[str, object]) -> int | None:
     return None
 
 
-def converse(base_url: str, at: Target, turns: Sequence[str], screen: Screen) -> list[Spoken]:
+def converse(
+    base_url: str, at: Target, turns: Sequence[str], screen: Screen, weir: gateway.Gateway | None = None
+) -> list[Spoken]:
     """Hold the conversation and show it turn by turn."""
     heard: list[Spoken] = []
     deadline = time.monotonic() + LEG_SECONDS
@@ -132,12 +134,29 @@ def converse(base_url: str, at: Target, turns: Sequence[str], screen: Screen) ->
         for number in range(1, len(turns) + 1):
             with screen.waiting(number):
                 one = next(spoken)
+                if weir is not None and one.window is None:
+                    one = explained(one, weir.rows())
             screen.turn(one, at.window, before)
             heard.append(one)
             before = one.tokens
             if time.monotonic() > deadline:
                 raise CannotGoOn(f"{LEG_SECONDS:.0f} seconds passed and {len(turns) - number} turns are left")
     return heard
+
+
+def explained(one: Spoken, rows: Sequence[gateway.Row]) -> Spoken:
+    """A turn whose head went out before its prompt was made (the notes took longer than the gateway holds a head): what
+    was done to it stands in its usage row."""
+    row = next((row for row in reversed(rows) if row.purpose != "compaction"), None)
+    if row is None or not one.answered:
+        return one
+    return msgspec.structs.replace(
+        one,
+        tokens=row.projected or one.tokens,
+        window=row.window,
+        compaction=row.compaction,
+        notes=row.notes_by or "",
+    )
 
 
 def show(chosen: argparse.Namespace, screen: Screen) -> int:
@@ -152,7 +171,7 @@ def show(chosen: argparse.Namespace, screen: Screen) -> int:
         screen.heading("2. the same conversation, the same client, base_url changed to Weirgate")
         with screen.step("Starting Weirgate", f"weirgate serve --upstream ... --window {at.window}"):
             weir = stack.enter_context(gateway.served(at.base_url, at.window, folder))
-        through = converse(weir.base_url, at, turns, screen)
+        through = converse(weir.base_url, at, turns, screen, weir)
         report(screen, weir, turns, direct, through)
     screen.say(f"  [dim]{time.monotonic() - began:.0f} seconds in all[/]")
     if chosen.save:
@@ -164,7 +183,9 @@ def show(chosen: argparse.Namespace, screen: Screen) -> int:
 def report(
     screen: Screen, weir: gateway.Gateway, turns: Sequence[str], direct: list[Spoken], through: list[Spoken]
 ) -> None:
-    screen.rows(weir.rows())
+    rows = weir.rows()
+    screen.rows(rows)
+    screen.notes(through, rows)
     screen.result(direct, through, len(turns))
     screen.recall([(turns[at], direct[at], through[at]) for at in RECALL if at < len(turns)])
     screen.say()

@@ -6,6 +6,7 @@ Works in a terminal of any width and in a log file; colour never carries a meani
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -15,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from demo.gateway import Row
-from demo.talk import Spoken
+from demo.talk import Spoken, compacted
 
 BAR = 28
 
@@ -59,6 +60,19 @@ class Screen:
             line.append("✗ no answer: ", style="bold red")
             line.append(spoken.error, style="red")
         self.console.print(line, no_wrap=True, overflow="ellipsis", crop=True)
+
+    def notes(self, spoken: Sequence[Spoken], rows: Sequence[Row]) -> None:
+        """Who wrote the notes of each compaction, and what became of the models that were asked to."""
+        made = compacted(spoken)
+        if not made:
+            return
+        self.heading("who wrote the notes")
+        for one in made:
+            self.console.print(f"  turn {one.number}: {_writer(one.notes)}", highlight=False)
+        asked = Counter(row.error or "taken" for row in rows if row.purpose == "compaction")
+        if asked:
+            told = ", ".join(f"{count} {_outcome(what)}" for what, count in sorted(asked.items()))
+            self.console.print(f"  the model was asked {asked.total()} times: {told}", highlight=False)
 
     def result(self, direct: Sequence[Spoken], through: Sequence[Spoken], turns: int) -> None:
         self.heading("result")
@@ -149,7 +163,17 @@ def _colour(spoken: Spoken, window: int) -> str:
 def _compaction(spoken: Spoken, before: int) -> Text:
     why = {"auto": "before it overflowed", "recovered": "after the model server refused it"}
     words = f"    ▼ turn {spoken.number}: compacted {why.get(spoken.compaction, spoken.compaction)}: "
-    return Text(words + f"{before:,} tokens a turn ago, {spoken.tokens:,} now", style="cyan")
+    wrote = f"; notes by {_writer(spoken.notes)}" if spoken.notes else ""
+    return Text(words + f"{before:,} tokens a turn ago, {spoken.tokens:,} now{wrote}", style="cyan")
+
+
+def _outcome(error: str) -> str:
+    refused = error.startswith("refused_")
+    return "refused: " + error.removeprefix("refused_").replace("_", " ") if refused else error.replace("_", " ")
+
+
+def _writer(notes: str) -> str:
+    return "Weirgate itself" if notes == "builtin" else notes
 
 
 def _answer(spoken: Spoken | None) -> str:

@@ -23,7 +23,8 @@ class Spoken(msgspec.Struct, frozen=True, kw_only=True):
 
     `tokens` is how full the window was when the model began to answer: what the gateway's header says, else the
     reported usage, else what the refusal names. `prompt` and `completion` are the reported usage, 0 without one.
-    `window` is None where nobody stated it. `compaction` is the gateway's word (none, auto, recovered).
+    `window` is None where nobody stated it. `compaction` is the gateway's word (none, auto, recovered), `notes` who
+    wrote those in the prompt: builtin or a model.
     """
 
     number: int
@@ -31,6 +32,7 @@ class Spoken(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
     window: int | None
     compaction: str
+    notes: str = ""
     prompt: int
     completion: int
     seconds: float
@@ -100,6 +102,7 @@ def _say(client: OpenAI, model: str, messages: list[ChatCompletionMessageParam],
         tokens=int(tokens) if tokens.isdigit() else heard.prompt or refused,
         window=int(window) if window.isdigit() else None,
         compaction=header.get("compaction", "none"),
+        notes=header.get("notes", ""),
         prompt=heard.prompt,
         completion=heard.completion,
         seconds=round(time.monotonic() - began, 2),

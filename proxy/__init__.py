@@ -3,8 +3,8 @@
 The map of the house; imports run one way, from left to right:
 
     __main__ > commands > app > server > gateway > (attempt | calibration | retries) > (leases | refusals)
-        > (upstream | check) > (dialects | store | policies | metrics | settings) > (catalogue | configfile | naming)
-        > core
+        > (upstream | check) > (dialects | store | policies | metrics | settings)
+        > (catalogue | configfile | naming | logs) > core
 
     __main__   the command line                    commands/  the work behind it
     app        composition root: names every fulfilment
@@ -13,14 +13,16 @@ The map of the house; imports run one way, from left to right:
     attempt    one upstream call                   calibration  what upstreams taught us
     retries    the retry budget                    leases     who may compact a branch now
     refusals   what a provider's status means to our client
-    upstream/  faces providers: compatible (OpenAI-shaped), counter (tokens), decoded (the message cache)
+    upstream/  faces providers: compatible (OpenAI-shaped) over our own HTTP/1.1 (http1, pool, dial), counter (tokens),
+               decoded (the message cache), beginnings (known histories)
     dialects/  pure; chat, embeddings, sse: wire formats
     store/     faces the database: SQLite, migrations
     settings   file and environment, frozen        policies   the policy folder: load, watch, swap whole
     check      both of them, judged together       metrics    what is counted
     catalogue/ data: windows, prices, token ranks  configfile/  YAML with its line numbers     naming  ids of ours
-    core/      pure: the order of a call (exchange, branch), identity (chain), groups, measure, compaction (tail, pins,
-               ledger, render), overflow, relay, policy, usage
+    logs       its own lines on stderr
+    core/      pure: the order of a call (exchange, branch), identity (chain, recognition), groups, measure, compaction
+               (tail, pins, ledger, render), redaction (credentials), overflow, relay, policy, usage
 """
 
 __version__ = "0.1.0"

@@ -6,6 +6,7 @@ Exit codes are the same everywhere: 0 done, 1 not done or something was found, 2
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,13 @@ app = typer.Typer(
 )
 keys = typer.Typer(help="Client keys: add, list, revoke.", no_args_is_help=True, rich_markup_mode=None, epilog=CODES)
 app.add_typer(keys, name="keys")
+settings = typer.Typer(
+    help="Settings of your own conversations: show, set, reset.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog=CODES,
+)
+app.add_typer(settings, name="settings")
 
 ConfigFile = Annotated[
     Path | None,
@@ -47,6 +55,28 @@ ServerUrl = Annotated[
         help="Address of the running server; without it the one in the configuration. Its admin secret is taken from "
         "the configuration or from WEIRGATE_ADMIN.",
     ),
+]
+AskedUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--url", metavar="URL", help="Address of the running server; without it the one in the configuration."
+    ),
+]
+ClientKey = Annotated[
+    str | None,
+    typer.Option(
+        "--key",
+        envvar="WEIRGATE_KEY",
+        show_envvar=False,
+        metavar="KEY",
+        help="The client's key; better in WEIRGATE_KEY, where nobody else sees it. A gateway without keys tells its "
+        "clients apart by what they send here.",
+        show_default=False,
+    ),
+]
+EndUser = Annotated[
+    str | None,
+    typer.Option("--user", metavar="NAME", help="An end user, as requests name it (safety_identifier, else user)."),
 ]
 Text = Annotated[Literal["text", "json"], typer.Option("--format", help="For people, or for programs.")]
 
@@ -99,6 +129,9 @@ def serve(
 
     Clients use http://127.0.0.1:8400/v1 as base URL. SIGHUP reads the policies again.
     """
+    # Nothing that is loaded at a start is garbage; to look for some takes a tenth of it. The server, once started, puts
+    # what is there out of the collector's sight and turns it on.
+    gc.disable()
     from proxy.commands.serving import UPSTREAM, run
 
     overrides = {
@@ -108,7 +141,10 @@ def serve(
         "server.port": port,
         "store.url": store,
     }
-    _end(lambda: run(config, dict(os.environ), overrides))
+    try:
+        _end(lambda: run(config, dict(os.environ), overrides))
+    finally:
+        gc.enable()
 
 
 @app.command(epilog=CODES)
@@ -234,6 +270,56 @@ def keys_revoke(
     from proxy.commands.keys import revoke, site
 
     _end(lambda: revoke(site(config, url, dict(os.environ)), id, tenant))
+
+
+@settings.command("show", epilog=CODES)
+def settings_show(
+    user: EndUser = None, key: ClientKey = None, url: AskedUrl = None, config: ConfigFile = None, format: Text = "text"
+) -> None:
+    """Show what you have set; everything else is the operator's policy."""
+    from proxy.commands.settings import show_settings, site
+
+    _end(lambda: show_settings(site(config, url, key, user, dict(os.environ)), format))
+
+
+@settings.command("set", epilog=CODES)
+def settings_set(
+    automatic: Annotated[
+        Literal["on", "off"] | None,
+        typer.Option(help="Whether conversations are compacted unasked; /compact works either way."),
+    ] = None,
+    threshold: Annotated[
+        str | None,
+        typer.Option(metavar="SHARE", help="Where that happens: 0.30 to 0.95 of the window, or 30% to 95%; none."),
+    ] = None,
+    models: Annotated[
+        list[str] | None,
+        typer.Option("--model", metavar="NAME=SHARE", help="The same for one model; NAME=none takes it back."),
+    ] = None,
+    summary_model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Who writes the notes: a model that the key may call; none.")
+    ] = None,
+    user: EndUser = None,
+    key: ClientKey = None,
+    url: AskedUrl = None,
+    config: ConfigFile = None,
+    format: Text = "text",
+) -> None:
+    """Change some settings and leave the others. They hold for conversations that have begun, too."""
+    from proxy.commands.settings import Wanted, change, site
+
+    wanted = Wanted(automatic=automatic, threshold=threshold, models=tuple(models or ()), summary_model=summary_model)
+    _end(lambda: change(site(config, url, key, user, dict(os.environ)), wanted, format))
+
+
+@settings.command("reset", epilog=CODES)
+def settings_reset(
+    user: EndUser = None, key: ClientKey = None, url: AskedUrl = None, config: ConfigFile = None
+) -> None:
+    """Take everything back that you have set."""
+    from proxy.commands.settings import reset, site
+
+    _end(lambda: reset(site(config, url, key, user, dict(os.environ))))
 
 
 def main() -> None:

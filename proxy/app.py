@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from urllib.parse import urlsplit
 
 import msgspec
-import structlog
-from starlette.routing import Route as StarletteRoute
-from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy import policies as policy_folder
@@ -26,23 +24,25 @@ from proxy.core.errors import WeirgateError
 from proxy.core.policy import ModelCard, Policy
 from proxy.dialects.chat.request import Bounds
 from proxy.gateway import Destination, Gateway
+from proxy.logs import log
 from proxy.metrics import Metrics
 from proxy.policies import PolicyWatch
+from proxy.server.accounts import Accounts
 from proxy.server.admin import Admin, admin_routes
 from proxy.server.auth import Keys, key_digest, keys_of
 from proxy.server.embeddings import Embeddings
-from proxy.server.endpoints import Chat, Desk, Health, Missing, Models, Ready, Scrape
+from proxy.server.endpoints import Chat, Desk, Endpoint, Health, Missing, Models, Ready, Scrape
 from proxy.server.lifecycle import Drain
 from proxy.server.models import Listing
+from proxy.server.own_settings import OwnSettings
 from proxy.settings import Settings, refusal, resolve_model
 from proxy.store import KeyRow, Store
 from proxy.store.sqlite import from_url
 from proxy.upstream import Deadlines, Upstream
+from proxy.upstream.beginnings import Beginnings
 from proxy.upstream.compatible import CompatibleUpstream
 from proxy.upstream.counter import Counter
 from proxy.upstream.decoded import Decoded
-
-_log = structlog.get_logger("weirgate")
 
 _POLL = 1.0
 """Seconds between two looks at the policy folder."""
@@ -109,6 +109,25 @@ class Places:
         self._known.clear()
 
 
+class Others:
+    """The routes that hold a parameter, and what is no route at all."""
+
+    def __init__(self, endpoints: Sequence[Endpoint], missing: ASGIApp | None = None) -> None:
+        self._endpoints = endpoints
+        self._missing = missing
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._router(scope, receive, send)
+
+    @cached_property
+    def _router(self) -> ASGIApp:
+        # Here, because no model call comes by it: the operator's routes do, and strangers.
+        from starlette.routing import Route, Router
+
+        routes = [Route(each.route, each) for each in self._endpoints]
+        return Router(routes=routes, default=self._missing, redirect_slashes=False)
+
+
 class Application:
     """Everything of one process. `asgi` is served; `start` and `stop` are its lifespan."""
 
@@ -127,7 +146,7 @@ class Application:
         self._background: set[asyncio.Task[None]] = set()
         self._gateway: Gateway | None = None
         self._exact: Mapping[str, ASGIApp] = {}
-        self._other: ASGIApp = Router()
+        self._other: ASGIApp = Others(())
         self.failure: Exception | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -162,7 +181,7 @@ class Application:
 
     async def _start(self, lost: int) -> None:
         if lost:
-            _log.warning("closed rows that a dead process left open", rows=lost)
+            log("warning", "closed rows that a dead process left open", rows=lost)
         self._pepper = await self.store.secret("keys")
         await self.read_keys()
         why = refusal(self.settings, keys=not self.places.keys().open)
@@ -225,6 +244,8 @@ class Application:
         desk = Desk(
             gateway=gateway,
             directory=self.places,
+            accounts=Accounts(self.store, required=self.settings.store.required),
+            beginnings=Beginnings(),
             drain=self.drain,
             decoded=Decoded(),
             bounds=Bounds(messages=limits.messages, tools=limits.tools, depth=limits.depth, choices=limits.choices),
@@ -246,14 +267,14 @@ class Application:
             Chat(desk),
             Embeddings(desk),
             Models(desk, listing),
+            OwnSettings(desk),
             Health(desk),
             Ready(desk),
             Scrape(desk),
             *admin_routes(desk, admin),
         ]
         exact = {endpoint.route: endpoint for endpoint in endpoints if "{" not in endpoint.route}
-        routes = [StarletteRoute(endpoint.route, endpoint) for endpoint in endpoints if "{" in endpoint.route]
-        return exact, Router(routes=routes, default=Missing(desk), redirect_slashes=False)
+        return exact, Others([each for each in endpoints if "{" in each.route], Missing(desk))
 
     def _later(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -279,10 +300,11 @@ class Application:
         self.metrics.reload_ok.value = 0.0 if done.problems else 1.0
         self.metrics.reloads.labels("refused" if done.problems else "taken").inc()
         if done.problems:
-            _log.error("policies kept as they were", problems=[str(problem) for problem in done.problems])
+            problems = [str(problem) for problem in done.problems]
+            await asyncio.to_thread(log, "error", "policies kept as they were", problems=problems)
         elif done.changed:
             self.places.forget()
-            _log.info("policies replaced", hash=done.current.hash)
+            await asyncio.to_thread(log, "info", "policies replaced", hash=done.current.hash)
 
     async def _reload_now(self) -> tuple[str, ...]:
         done = await asyncio.to_thread(self.watch.reload)

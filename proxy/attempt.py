@@ -8,8 +8,8 @@ cured or told with its true status.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 import msgspec
 
@@ -21,14 +21,11 @@ from proxy.core.policy import ModelCard
 from proxy.core.relay import Relay
 from proxy.core.steps import Call, Prompt, Reply, Report
 from proxy.core.usage import Status, Usage, UsageRow, closed
-from proxy.dialects.chat.reply import Frames, done_frame, is_error, read_reply
+from proxy.dialects.chat.reply import Frames, done_frame, is_error, read_answer
 from proxy.dialects.normalise import Normaliser
 from proxy.dialects.sse import LineTooLong, SseEvent, SseReader, comment, frame
 from proxy.refusals import provider_words, refusal
 from proxy.upstream import Request, Response, Upstream
-
-_PATIENCE: Final = 1.0
-"""Seconds that a provider may take to end a body behind its end mark."""
 
 
 class Client(Protocol):
@@ -66,12 +63,15 @@ class Attempt:
         self._target = target
         self._client = client
         self._clock = clock
-        self._began = clock()
+        self._began = 0.0
+        self._first: float | None = None
         self._asked = False
         self._response: Response | None = None
         self._relay = Relay(include_usage=call.include_usage)
         self._reply: Reply | None = None
-        self._leftover: AsyncIterator[bytes] | None = None
+        self._ended = False
+        # A head that has gone says nothing of this prompt: a call before it overflowed, or a summary took long.
+        self._untold = client.begun
         self.row = row
         self.body = b""
         self.rest: tuple[bytes, ...] = ()
@@ -105,36 +105,26 @@ class Attempt:
             self._close("ok", http=200)
             return reply
         finally:
-            if self._response is not None and self._leftover is None:
-                await self._response.close()
-
-    async def release(self) -> None:
-        """After a stream's end mark: read on to the end of the body, so that the connection can be used again; a
-        provider that does not end it within a second loses it. Nobody waits for this."""
-        leftover, self._leftover = self._leftover, None
-        if leftover is None or self._response is None:
-            return
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                async for _ in leftover:
-                    pass
-        except (UpstreamError, TimeoutError):
-            pass
-        finally:
-            await self._response.close()
+            if self._response is not None:
+                if self._ended:
+                    # The end mark has come, the end of the body may not: the connection is worth a moment's patience.
+                    self._response.leave()
+                else:
+                    await self._response.close()
 
     async def _whole(self, response: Response) -> Reply:
         body = await response.read()
-        self.row = msgspec.structs.replace(self.row, first_token=self._clock() - self._began)
-        if is_error(body):
-            raise self._broken(Broke(status=200, body=body))
+        self._first = self._clock() - self._began
         if self._target.normalise:
             body = self._normaliser().reply(body)
         try:
-            self._reply = reply = read_reply(body)
+            reply = read_answer(body)
         except InvalidReply:
             self._check_elsewhere(body)
             raise
+        if isinstance(reply, Broke):
+            raise self._broken(reply)
+        self._reply = reply
         self._check_finish(reply)
         self.body = body
         return reply
@@ -152,9 +142,8 @@ class Attempt:
         normaliser = self._normaliser() if self._target.normalise else None
         waiting: list[bytes] = []
         ended = False
-        chunks = response.chunks()
         try:
-            async for chunk in chunks:
+            async for chunk in response.chunks():
                 try:
                     ended = self._take(reader.feed(chunk), frames, normaliser, waiting)
                 finally:
@@ -169,7 +158,7 @@ class Attempt:
         if not ended and normaliser is not None:
             self._take([SseEvent(raw=frame(data), data=data) for data in normaliser.finish()], frames, None, waiting)
         reply = await self._finish(frames, waiting)
-        self._leftover = chunks if ended else None
+        self._ended = ended
         return reply
 
     def _take(
@@ -199,8 +188,8 @@ class Attempt:
     async def _give(self, waiting: list[bytes]) -> None:
         if not waiting or not self._relay.said:
             return
-        if self.row.first_token is None:
-            self.row = msgspec.structs.replace(self.row, first_token=self._clock() - self._began)
+        if self._first is None:
+            self._first = self._clock() - self._began
         data = b"".join(waiting)
         waiting.clear()
         await self._client.write(data)
@@ -214,7 +203,7 @@ class Attempt:
             self._check_finish(reply)
         held = [frames.write(event) for event in self._relay.end()]
         report = self._prompt.report
-        late = self._client.begun and report.compaction == "recovered"
+        late = self._untold and report.compaction != "none"
         told = [comment(f"weirgate {context(report)}")] if late else []
         self.rest = (*waiting, *held, *told, done_frame())
         return reply
@@ -268,14 +257,26 @@ class Attempt:
             worked = self._asked and status != "failed"
             written = reply.message.tokens - MESSAGE_OVERHEAD if reply.message is not None else 0
             usage = Usage(input=self._prompt.report.tokens if worked else 0, output=written, estimated=True)
-        row = closed(self.row, status, usage, self._target.card.tariff, duration=self._clock() - self._began)
-        self.row = msgspec.structs.replace(row, http_status=http, error=error, finish=reply.finish)
+        self.row = closed(
+            self.row,
+            status,
+            usage,
+            self._target.card.tariff,
+            duration=self._clock() - self._began,
+            first_token=self._first,
+            http_status=http,
+            error=error,
+            finish=reply.finish,
+        )
 
 
 def context(report: Report) -> str:
     """The value of `x-weirgate-context`."""
     window = "unknown" if report.window is None else str(report.window)
-    return f"tokens={report.tokens}; window={window}; compaction={report.compaction}"
+    text = f"tokens={report.tokens}; window={window}; compaction={report.compaction}"
+    if report.writer is not None:
+        text += f"; notes={report.writer}"
+    return f"{text}; paused={report.stopped}" if report.stopped else text
 
 
 def _status_of(error: WeirgateError, response: Response | None) -> int | None:

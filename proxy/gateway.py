@@ -12,7 +12,6 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from functools import partial
-from inspect import GEN_RUNNING, getgeneratorstate
 from operator import add
 from typing import Any, Final, Protocol, TypeVar, assert_never
 
@@ -24,8 +23,8 @@ from proxy.core import chain, measure
 from proxy.core.errors import (
     ClientLeft,
     Internal,
-    InvalidReply,
     StoreUnavailable,
+    TimedOut,
     TooLong,
     UpstreamError,
     WeirgateError,
@@ -33,38 +32,39 @@ from proxy.core.errors import (
 )
 from proxy.core.exchange import exchange
 from proxy.core.policy import Mode, Policy
+from proxy.core.redaction import redact
 from proxy.core.steps import (
     Call,
     Caller,
     Claim,
     Count,
-    Flow,
     Memory,
     Outcome,
     Recall,
     Remember,
     Reply,
+    Report,
     RunTools,
     Send,
     Snapshot,
     Step,
     Summarise,
+    Summariser,
 )
-from proxy.core.usage import Status, Usage, UsageRow
-from proxy.core.usage import closed as settled_row
-from proxy.dialects.chat.reply import is_error
+from proxy.core.usage import Purpose, UsageRow
+from proxy.dialects.chat.own import own_answer
 from proxy.dialects.chat.request import encode_prompt
 from proxy.leases import Leases
 from proxy.metrics import Metrics
 from proxy.naming import Names
-from proxy.refusals import refusal
-from proxy.retries import RetryBudget
+from proxy.playing import Play
+from proxy.retries import Retries, RetryBudget
 from proxy.store import Store
+from proxy.summarising import Asking, Patience, SummaryCall, summary_report
 from proxy.upstream import Request
 from proxy.upstream.sighted import Sighted
 
 T = TypeVar("T")
-ReadUsage = Callable[[bytes], Usage | None]
 
 _CALLERS: Final = 4096
 """Callers whose scope is kept; end users may be any number."""
@@ -110,6 +110,8 @@ class Gateway:
         workers: Executor,
         store_required: bool = True,
         strict_usage: bool = False,
+        redact: Callable[[str], str] = redact,
+        patience: Patience = Patience(),  # noqa: B008  frozen
         wall: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -121,23 +123,32 @@ class Gateway:
         self.workers = workers
         self.store_required = store_required
         self.strict_usage = strict_usage
-        self.sighted = Sighted()
+        self.sighted = Sighted(redact=redact)
+        self.redact = redact
+        self.patience = patience
         self.wall = wall
         self.clock = clock
-        self.retries: dict[str, RetryBudget] = {}
+        self.retries = Retries()
         self.leases = Leases(store, wall, clock)
-        self.names = Names()
+        self.names = Names(wall)
         self._tasks: set[asyncio.Future[Any]] = set()
         self._scopes: dict[Caller, bytes] = {}
 
     async def serve(
-        self, call: Call, destination: Destination, client: Client, request_id: str, authorization: str | None
+        self,
+        call: Call,
+        destination: Destination,
+        client: Client,
+        request_id: str,
+        authorization: str | None,
+        summariser: Destination | None = None,
     ) -> Answer:
-        """Serve one call to its end. Raises a WeirgateError, or ClientLeft."""
-        snap = self.snapshot(call, destination)
-        serving = _Serving(self, call, snap, destination, client, request_id, authorization)
+        """Serve one call to its end. `summariser` is where the policy's summary model is reached, if this caller may
+        use it. Raises a WeirgateError, or ClientLeft."""
+        snap = self.snapshot(call, destination, summariser)
+        serving = _Serving(self, call, snap, destination, client, request_id, authorization, summariser)
         try:
-            outcome = await serving.play(exchange(call, snap))
+            outcome = await serving.playing.run()
             await serving.settled()
         except BaseException as error:
             serving.leave()
@@ -149,49 +160,10 @@ class Gateway:
         if outcome.recoveries:
             self.metrics.overflows.labels("recovered").inc()
         self.metrics.repairs.value += outcome.report.repaired
+        if outcome.said is not None:
+            client.tell(outcome.report)
+            serving.body, serving.rest = own_answer(call, outcome.said, self.names.fresh("chatcmpl-"), self.wall())
         return Answer(outcome=outcome, body=serving.body, rest=serving.rest)
-
-    async def pass_on(self, request: Request, destination: Destination, row: UsageRow, read: ReadUsage) -> bytes:
-        """One call without a conversation (embeddings): forwarded, and accounted for like any other."""
-        target = destination.target
-        lost = self.open_row(row)
-        began = self.clock()
-        status: Status = "failed"
-        usage: Usage | None = None
-        code: str | None = None
-        http: int | None = None
-        try:
-            response = await target.upstream.send(request)
-            http = response.status
-            try:
-                body = await response.read()
-            finally:
-                await response.close()
-            if http != 200:
-                raise refusal(http, body, own_key=target.own_key, retry_after=response.headers.get("retry-after"))
-            if body[:64].lstrip()[:1] != b"{" or is_error(body):
-                raise InvalidReply("The upstream answered with something else than a result.", upstream_status=http)
-            status, usage = "ok", read(body)
-        except WeirgateError as error:
-            code = error.code
-            raise
-        except asyncio.CancelledError:
-            status = "cancelled"
-            raise
-        finally:
-            closed = settled_row(
-                row, status, usage or Usage(estimated=True), target.card.tariff, duration=self.clock() - began
-            )
-            closed = msgspec.structs.replace(closed, error=code, http_status=http)
-            self.metrics.row(closed, destination.pattern)
-            closing = self.spawn(self.store.close_row(closed))
-        try:
-            await closing
-        except StoreUnavailable as error:
-            lost = error
-        if lost is not None:
-            self.do_without(lost)
-        return body
 
     def open_row(self, row: UsageRow) -> StoreUnavailable | None:
         """Queue an open row. Raises StoreUnavailable, or returns it where the store may be missing."""
@@ -209,7 +181,7 @@ class Gateway:
             raise error
         self.metrics.unremembered.inc()
 
-    def snapshot(self, call: Call, destination: Destination) -> Snapshot:
+    def snapshot(self, call: Call, destination: Destination, summariser: Destination | None = None) -> Snapshot:
         """What this call may know of the world."""
         policy, card = destination.policy, destination.target.card
         upstream = destination.target.upstream.name
@@ -229,7 +201,24 @@ class Gateway:
             # Operator beats request: a request may only ask for less than the policy does.
             mode=call.mode if call.mode is not None and policy.mode is Mode.ENFORCE else policy.mode,
             scan=self.sighted.scan,
+            summarisers=partial(self.summarisers, destination, summariser),
+            redact=self.redact,
         )
+
+    def summarisers(self, own: Destination, other: Destination | None) -> tuple[Summariser, ...]:
+        """Who may be asked for a narrative: the policy's summary model, then the conversation's own."""
+        if not own.policy.summary_asked:
+            return ()
+        asked = [own] if other is None or other.target == own.target else [other, own]
+        found: list[Summariser] = []
+        for destination in asked:
+            card, upstream = destination.target.card, destination.target.upstream.name
+            limits = self.calibrations.limits(destination.policy, card, upstream, self.wall())
+            bounds = [bound for bound in (limits.total, limits.input) if bound]
+            scale = self.calibrations.ratios(upstream, card.name)[0].value
+            window = min(bounds) if bounds else None
+            found.append(Summariser(name=card.name, window=window, scale=scale, own=destination is own))
+        return tuple(found)
 
     def scope_of(self, caller: Caller) -> bytes:
         """The root of this caller's identities; the same few callers ask again and again."""
@@ -251,7 +240,7 @@ class Gateway:
     def _done(self, future: asyncio.Future[Any]) -> None:
         self._tasks.discard(future)
         failure = None if future.cancelled() else future.exception()
-        if failure is not None and not isinstance(failure, StoreUnavailable):
+        if failure is not None and not isinstance(failure, WeirgateError | ClientLeft):
             future.get_loop().call_exception_handler({"message": f"a task failed: {type(failure).__name__}"})
 
     async def drain(self) -> None:
@@ -272,8 +261,10 @@ class _Serving:
         client: Client,
         request_id: str,
         authorization: str | None,
+        summariser: Destination | None = None,
     ) -> None:
         self.gateway = gateway
+        self.summariser = summariser
         self.call = call
         self.snap = snap
         self.destination = destination
@@ -288,41 +279,14 @@ class _Serving:
         self._forgotten = False
         self._closing: list[asyncio.Future[None]] = []
         self._lease: bytes | None = None
-
-    async def play(self, flow: Flow[Outcome]) -> Outcome:
-        """Advance the flow until it returns or raises; whatever ends it early, the flow is closed.
-
-        One that plans in a worker at that moment cannot be: it runs to its next step, and then nobody holds it.
-        """
-        try:
-            return await self._play(flow)
-        finally:
-            if getgeneratorstate(flow) != GEN_RUNNING:
-                flow.close()
+        self._summaries_end: float | None = None
+        self.playing = Play(exchange(call, snap), self.perform, gateway.spawn, gateway.workers, self.concluded)
 
     def do_without(self, error: StoreUnavailable) -> None:
         """Go on without the store, where that is allowed; each call is counted once."""
         if not self._forgotten:
             self.gateway.do_without(error)
             self._forgotten = True
-
-    async def _play(self, flow: Flow[Outcome]) -> Outcome:
-        done, step = _advance(flow, flow.send, None)
-        while not done:
-            try:
-                answer = await self.perform(step)
-            except (WeirgateError, ClientLeft) as error:
-                done, step = _advance(flow, flow.throw, error)
-            else:
-                if isinstance(step, Claim | Count):
-                    # What follows is planning: work in proportion to the history, kept off the loop.
-                    loop = asyncio.get_running_loop()
-                    advance = partial(_advance, flow, flow.send, answer)
-                    done, step = await loop.run_in_executor(self.gateway.workers, advance)
-                else:
-                    done, step = _advance(flow, flow.send, answer)
-        outcome: Outcome = step
-        return outcome
 
     async def perform(self, step: Step) -> object:
         match step:
@@ -339,7 +303,9 @@ class _Serving:
             case Remember():
                 await self.remember(step)
                 return None
-            case Summarise() | RunTools():
+            case Summarise():
+                return await self.summarise(step)
+            case RunTools():
                 raise Internal("This release has no part that answers this step.")
             case _:
                 assert_never(step)
@@ -358,13 +324,54 @@ class _Serving:
         return first
 
     def release(self) -> None:
-        """The planning is over, or the call. Safe to call twice."""
+        """The planning is over, or the call. Safe to call twice; while work goes on the lease is held."""
+        if self.playing.working:
+            return
         key, self._lease = self._lease, None
         if key is not None:
             self.gateway.spawn(self.gateway.leases.release(self.call.caller.tenant, key))
 
+    def concluded(self) -> None:
+        """The flow has ended behind a client that left."""
+        self.release()
+        self.leave()
+
+    async def summarise(self, step: Summarise[Any]) -> Any:
+        """The verdict on a summary model's answer. Its row is one of this call's, and its time is bounded."""
+        if self.playing.alone:
+            raise ClientLeft(said=False)
+        gateway, loop = self.gateway, asyncio.get_running_loop()
+        if self._summaries_end is None:
+            self._summaries_end = loop.time() + gateway.patience.total
+        if loop.time() >= self._summaries_end:
+            raise TimedOut("No time is left for another summary.")
+        other = None if step.summariser.own else self.summariser
+        destination = other or self.destination
+        asking = Asking(
+            call=self.call,
+            target=destination.target,
+            served=self.destination.target,
+            request_id=self.request_id,
+            authorization=self.authorization,
+            ends=self._summaries_end,
+            patience=gateway.patience,
+        )
+        row = self.opening(destination, "compaction", summary_report(step), None)
+        lost = gateway.open_row(row)
+        if lost is not None:
+            self.do_without(lost)
+        calling = SummaryCall(step, asking, row, gateway.clock)
+        try:
+            return await calling.run(self.opened)
+        finally:
+            gateway.metrics.row(calling.row, destination.pattern)
+            gateway.metrics.summaries.labels(calling.outcome).inc()
+            self._closing.append(gateway.store.close_row(calling.row))
+
     async def send(self, step: Send) -> Reply:
         gateway, target = self.gateway, self.destination.target
+        if self.playing.alone:
+            raise ClientLeft(said=False)
         self.release()
         if step.delay:
             await asyncio.sleep(step.delay)
@@ -392,8 +399,6 @@ class _Serving:
             gateway.metrics.row(attempt.row, self.destination.pattern)
             self._closing.append(gateway.store.close_row(attempt.row))
         self.body, self.rest = attempt.body, attempt.rest
-        if self.call.stream:
-            gateway.spawn(attempt.release())
         return reply
 
     async def opened(self) -> None:
@@ -415,40 +420,45 @@ class _Serving:
 
     @property
     def retries(self) -> RetryBudget:
-        return self.gateway.retries.setdefault(self.destination.target.upstream.name, RetryBudget())
+        return self.gateway.retries.of(self.destination.target.upstream.name)
 
     def row(self, step: Send) -> UsageRow:
         """The open row of an attempt; a later one's parent is the first."""
-        report, policy, caller = step.prompt.report, self.destination.policy, self.call.caller
         if step.purpose == "retry":
             self._repeated = True
         else:
             self.retries.call()
-        row = UsageRow(
-            id=self.gateway.names.fresh("use_"),
+        row = self.opening(self.destination, step.purpose, step.prompt.report, self._first_row)
+        self._first_row = self._first_row or row.id
+        return row
+
+    def opening(self, destination: Destination, purpose: Purpose, report: Report, parent: str | None) -> UsageRow:
+        gateway, policy, caller = self.gateway, self.destination.policy, self.call.caller
+        return UsageRow(
+            id=gateway.names.fresh("use_"),
             request=self.request_id,
-            parent=self._first_row,
-            purpose=step.purpose,
+            parent=parent,
+            purpose=purpose,
             tenant=caller.tenant,
             key=caller.key,
             end_user=caller.end_user,
             conversation=report.conversation,
-            upstream=self.destination.target.upstream.name,
+            upstream=destination.target.upstream.name,
             asked_model=self.call.model,
-            model=self.destination.target.card.name,
+            model=destination.target.card.name,
             stream=self.call.stream,
-            opened_at=self.gateway.wall(),
+            opened_at=gateway.wall(),
             projected=report.tokens or None,
             window=report.window,
             compaction=report.compaction,
             compaction_id=report.compaction_id,
+            notes_by=report.writer,
+            paused=report.stopped or None,
             repaired=report.repaired,
             policy=policy.name,
             policy_hash=policy.hash,
             mode=str(self.snap.mode),
         )
-        self._first_row = self._first_row or row.id
-        return row
 
     async def remember(self, step: Remember) -> None:
         gateway, target = self.gateway, self.destination.target
@@ -476,14 +486,6 @@ class _Serving:
                 await closing
             except StoreUnavailable as error:
                 self.do_without(error)
-
-
-def _advance(flow: Flow[Outcome], resume: Callable[[Any], Any], value: Any) -> tuple[bool, Any]:
-    """(False, the next step) or (True, the outcome): a StopIteration cannot cross a future."""
-    try:
-        return False, resume(value)
-    except StopIteration as end:
-        return True, end.value
 
 
 async def _quietly(work: Awaitable[object]) -> None:

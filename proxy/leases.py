@@ -14,10 +14,11 @@ from typing import Final
 from proxy.core.errors import StoreUnavailable
 from proxy.store import Store
 
-_LIFE: Final = 60.0
-"""Seconds a lease lives; a process that died gives way after that."""
-_WAIT: Final = 30.0
-"""Seconds a second call waits for the first one's compaction."""
+_LIFE: Final = 150.0
+"""Seconds a lease lives: a little more than summaries may take (`summarising.Patience.total`). A process that died
+gives way after that; in a file of its own, at once."""
+_WAIT: Final = 150.0
+"""Seconds a second call waits for the first one's compaction: as long as the first client does."""
 _LOOK_AGAIN: Final = 0.2
 """Seconds between two looks at a lease that another replica holds."""
 

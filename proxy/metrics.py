@@ -3,7 +3,8 @@
 Labels are never a tenant, key, user, conversation or a name that a client chose: `model` is the entry of the
 configuration that served the call. A call counts in a dozen places, so counting is adding to a plain number; the
 library makes its metrics of them when it is asked to (it counts under a lock, at ten times the price). All counting
-is done on the event loop, and so is the reading.
+is done on the event loop, and so is the reading. The library is imported at the first scrape: with its own HTTP server
+it weighs more than all that is counted here, and who is not scraped needs none of it.
 """
 
 from __future__ import annotations
@@ -11,14 +12,17 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from itertools import accumulate
-from typing import Generic, TypeVar
-
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.utils import floatToGoString
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 from proxy.core.usage import UsageRow
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+    _Made = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
 _FIRST = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80)
 _WHOLE = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -54,8 +58,7 @@ class Spread:
         self.total += value
 
 
-_Made = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
-_Make = Callable[..., _Made]
+_Kind = Literal["counter", "gauge", "histogram"]
 
 C = TypeVar("C", Count, Spread)
 
@@ -97,7 +100,7 @@ class Metrics:
     """All metrics of one process."""
 
     def __init__(self) -> None:
-        self._families: list[tuple[_Make, Family[Count] | Family[Spread]]] = []
+        self._families: list[tuple[_Kind, Family[Count] | Family[Spread]]] = []
         self.requests = self._counter("weirgate_requests", "Client requests by route and status.", "route", "status")
         self.request_seconds = self._histogram(
             "weirgate_request_seconds", "Client requests from head to last byte.", _WHOLE, "route"
@@ -118,6 +121,9 @@ class Metrics:
             "weirgate_window_fill_ratio", "Prompt size as a share of the window.", _FILL, "model"
         )
         self.compactions = self._counter("weirgate_compactions", "New compactions by what set them off.", "trigger")
+        self.summaries = self._counter(
+            "weirgate_summaries", "Calls of summary models by outcome: accepted, or why not.", "outcome"
+        )
         self.overflows = self._counter(
             "weirgate_overflows", "Overflows by outcome: recovered or reached_client.", "outcome"
         )
@@ -131,8 +137,6 @@ class Metrics:
         )
         self.reload_ok.value = 1.0
         self._bound: dict[tuple[str, str], _Bound] = {}
-        self.registry = CollectorRegistry()
-        self.registry.register(self)
 
     def row(self, row: UsageRow, model: str) -> None:
         """Count a closed usage row; `model` is the configuration's entry that served it."""
@@ -152,35 +156,52 @@ class Metrics:
         if row.cost:
             bound.cost.value += row.cost / 1e9
 
+    @cached_property
+    def registry(self) -> CollectorRegistry:
+        """The library's, with these metrics in it."""
+        from prometheus_client import CollectorRegistry
+
+        registry = CollectorRegistry()
+        registry.register(self)
+        return registry
+
     def exposition(self) -> bytes:
         """The text that Prometheus scrapes."""
+        from prometheus_client import generate_latest
+
         return generate_latest(self.registry)
 
     def collect(self) -> Iterator[Metric]:
         """All of it, as the library's registry asks for it."""
-        for make, family in self._families:
-            made = make(family.name, family.about, labels=family.names)
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+        make = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
+        for kind, family in self._families:
+            made = make[kind](family.name, family.about, labels=family.names)
             for values, child in family.children.items():
                 _add(made, dict(zip(family.names, values, strict=True)), child)
             yield made
 
     def _counter(self, name: str, about: str, *labels: str) -> Family[Count]:
         family = Family(name, about, labels, Count)
-        self._families.append((CounterMetricFamily, family))
+        self._families.append(("counter", family))
         return family
 
     def _gauge(self, name: str, about: str) -> Count:
         family = Family(name, about, (), Count)
-        self._families.append((GaugeMetricFamily, family))
+        self._families.append(("gauge", family))
         return family.labels()
 
     def _histogram(self, name: str, about: str, bounds: tuple[float, ...], *labels: str) -> Family[Spread]:
         family = Family(name, about, labels, lambda: Spread(bounds))
-        self._families.append((HistogramMetricFamily, family))
+        self._families.append(("histogram", family))
         return family
 
 
 def _add(made: _Made, labels: dict[str, str], child: Count | Spread) -> None:
+    from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+    from prometheus_client.utils import floatToGoString
+
     values = list(labels.values())
     if isinstance(made, HistogramMetricFamily):
         assert isinstance(child, Spread)

@@ -12,6 +12,19 @@ _KEPT: Final = 0.999
 """What is left of the past with each call: about the last thousand count."""
 
 
+class Retries:
+    """The budgets of this process, by upstream."""
+
+    def __init__(self) -> None:
+        self._budgets: dict[str, RetryBudget] = {}
+
+    def of(self, upstream: str) -> RetryBudget:
+        found = self._budgets.get(upstream)
+        if found is None:
+            found = self._budgets[upstream] = RetryBudget()
+        return found
+
+
 class RetryBudget:
     """The budget of one upstream."""
 

@@ -75,7 +75,7 @@ class House:
 
 
 def to(provider: Provider, window: int | None = 4000, **more: Any) -> Destination:
-    policy = more.pop("policy", None) or Policy(window=window, name="p", hash="h")
+    policy = more.pop("policy", None) or Policy(window=window, name="p", hash="h", summary_asked=False)
     card = ModelCard(name="real", tariff=Tariff(input=1, output=2))
     return Destination(target=Target(upstream=provider, card=card), policy=policy, pattern="*", **more)
 

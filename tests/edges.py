@@ -33,6 +33,7 @@ class Answer:
         self._status = status
         self._headers = {"content-type": "application/json", **(headers or {})}
         self.closed = 0
+        self.left = 0
         self.read_whole = False
 
     @property
@@ -56,6 +57,9 @@ class Answer:
                 async with asyncio.timeout(BOUND):
                     await (piece.wait() if isinstance(piece, asyncio.Event) else piece())
         self.read_whole = True
+
+    def leave(self, seconds: float = 1.0) -> None:
+        self.left += 1
 
     async def close(self) -> None:
         self.closed += 1

@@ -381,9 +381,12 @@ async def test_with_normalise_a_sound_frame_and_a_comment_stay_as_they_are() -> 
 
 
 @pytest.mark.parametrize(
-    ("begun", "compaction", "told"), [(True, "recovered", 1), (False, "recovered", 0), (True, "auto", 0)]
+    ("begun", "compaction", "told"),
+    [(True, "recovered", 1), (False, "recovered", 0), (True, "auto", 1), (True, "none", 0)],
 )
-async def test_a_recovery_is_told_in_a_comment_where_the_head_has_gone(begun: bool, compaction: str, told: int) -> None:
+async def test_a_compaction_is_told_in_a_comment_where_the_head_had_gone(
+    begun: bool, compaction: str, told: int
+) -> None:
     report = changed(REPORT, compaction=compaction)
     tried = Tried(streamed(""), stream=True, client=Reader(begun=begun), report=report)
     await tried.run()
@@ -396,25 +399,18 @@ async def test_a_recovery_is_told_in_a_comment_where_the_head_has_gone(begun: bo
 # -- the connection afterwards -----------------------------------------------------------------------------------------
 
 
-async def test_after_the_end_mark_the_body_is_read_to_its_end_by_nobody_who_waits() -> None:
-    answer = stream(events(*chat_chunks("hello"), b"[DONE]"), b"\n", b": bye\n\n")
+async def test_after_the_end_mark_the_rest_is_left_to_the_connection_and_nobody_waits() -> None:
+    answer = stream(events(*chat_chunks("hello"), b"[DONE]"), asyncio.Event())
     tried = Tried(answer, stream=True)
-    await tried.run()
-    assert (answer.closed, answer.read_whole) == (0, False)
-    await tried.attempt.release()
-    assert (answer.closed, answer.read_whole) == (1, True)
-    await tried.attempt.release()
-    assert answer.closed == 1
-
-
-@pytest.mark.parametrize("after", [InvalidReply("reset"), asyncio.Event()])
-async def test_a_fault_or_silence_behind_the_end_mark_costs_the_connection_and_nothing_else(after: Piece) -> None:
-    answer = stream(events(*chat_chunks("hello"), b"[DONE]"), after)
-    tried = Tried(answer, stream=True)
-    await tried.run()
     async with asyncio.timeout(10):
-        await tried.attempt.release()
-    assert (answer.closed, answer.read_whole) == (1, False)
+        await tried.run()
+    assert (answer.left, answer.closed, answer.read_whole) == (1, 0, False)
+
+
+async def test_an_answer_without_an_end_mark_is_closed() -> None:
+    answer = stream(events(*chat_chunks("hello")))
+    await Tried(answer, stream=True).run()
+    assert (answer.left, answer.closed) == (0, 1)
 
 
 # -- what ends it early ------------------------------------------------------------------------------------------------

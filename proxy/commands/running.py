@@ -1,4 +1,4 @@
-"""Speaking to a running server: the operator's routes over plain HTTP.
+"""Speaking to a running server: the routes under /v1/weirgate/ over plain HTTP.
 
 Belongs here: one request, one answer, and what a refusal means for the person at the terminal. Never: a proxy or a
 password file from the environment, a redirect, or more of an answer than fits: the secret goes to the address that was
@@ -27,11 +27,12 @@ _HINTS: Final[Mapping[int, str]] = {
 
 
 class Running:
-    """A server at `root` (no /v1). `secret` is sent as bearer token."""
+    """A server at `root` (no /v1). `secret` is sent as bearer token; `hints` say what would help, by status."""
 
-    def __init__(self, root: str, secret: str | None) -> None:
+    def __init__(self, root: str, secret: str | None, hints: Mapping[int, str] = _HINTS) -> None:
         self.root = root
         self._secret = secret
+        self._hints = hints
 
     def answers(self) -> bool:
         """Whether a Weirgate is there. Raises NotDone where something else is."""
@@ -56,6 +57,9 @@ class Running:
     def post(self, path: str, body: object = None) -> dict[str, Any]:
         return self._answer("POST", f"/v1/weirgate/{path}", body)
 
+    def put(self, path: str, body: object) -> dict[str, Any]:
+        return self._answer("PUT", f"/v1/weirgate/{path}", body)
+
     def _answer(self, method: str, path: str, body: object) -> dict[str, Any]:
         try:
             status, answer = self._ask(method, path, body, _PATIENCE)
@@ -64,7 +68,7 @@ class Running:
         value = _decoded(answer)
         if status == 200 and isinstance(value, dict):
             return value
-        hint = _HINTS.get(status)
+        hint = self._hints.get(status)
         said = _message(value) or f"it answers {status}"
         raise NotDone(f"{self.root}: {said}" + (f" ({hint})" if hint else ""))
 

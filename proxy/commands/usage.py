@@ -200,8 +200,16 @@ def _cells(row: UsageRow, digits: int) -> list[str]:
         mark + number(row.output),
         "unpriced" if row.cost is None else dollars(row.cost, digits),
         fill,
-        "" if row.compaction == "none" else row.compaction,
+        _compaction(row),
     ]
+
+
+def _compaction(row: UsageRow) -> str:
+    """What was done, who wrote the notes, and why no more is done."""
+    said = (
+        [] if row.compaction == "none" else [f"{row.compaction} by {row.notes_by}" if row.notes_by else row.compaction]
+    )
+    return "; ".join([*said, f"paused: {row.paused}"] if row.paused else said)
 
 
 def _values(row: UsageRow | UsageSum, names: Sequence[str]) -> list[object]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -21,17 +22,21 @@ _FORBIDDEN: Final = frozenset(
 _TOP: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _ANY: Final = msgspec.json.Decoder()
+_DECODERS: Final[Mapping[type, msgspec.json.Decoder[Any]]] = MappingProxyType(
+    {kind: msgspec.json.Decoder(kind) for kind in (str, bool, int, dict)}
+)
 _PROBE: Final = 256
+_NESTED: Final = b"{["
 _NAME: Final = re.compile(rb'[\s,{]*+"[^"\\]*+(?:\\.[^"\\]*+)*+"\s*+:\s*+', re.DOTALL)
 """A member's name, with what stands before it and the value after it."""
 
 
 def open_members(
-    body: bytes, depth: int, arrays: tuple[str, ...] = ()
+    body: bytes, depth: int, arrays: tuple[str, ...] = (), unread: tuple[str, ...] = ()
 ) -> tuple[dict[str, bytes], dict[str, tuple[bytes, ...]]]:
     """The members of `body`, and the elements of those named in `arrays`, all as they came. Raises Malformed.
 
-    The messages' own depth and duplicates are left to whoever reads them.
+    The depth and the duplicates in `arrays` and `unread` are left to whoever reads those.
     """
     check_utf8(body)
     shadow = body
@@ -46,16 +51,16 @@ def open_members(
                 raise
             top = _TOP.decode(shadow)
         fields = {name: bytes(raw) for name, raw in top.items()}
-        listed = {name: _elements(fields[name], name) for name in arrays if present(fields, name)}
+        listed = {name: elements(fields[name], name) for name in arrays if present(fields, name)}
     except (msgspec.DecodeError, RecursionError):
         raise fail("The body is not valid JSON.") from None
-    _check(shadow, fields, depth)
+    _check(shadow, fields, depth, (*arrays, *unread))
     return (fields, listed) if shadow is body else _original(body, shadow, fields, listed)
 
 
 def present(fields: Mapping[str, bytes], name: str) -> bool:
     """Whether a member is there and not null."""
-    return fields.get(name, b"null") != b"null"
+    return name in fields and fields[name] != b"null"
 
 
 def typed(fields: Mapping[str, bytes], name: str, kind: type) -> Any:
@@ -63,15 +68,29 @@ def typed(fields: Mapping[str, bytes], name: str, kind: type) -> Any:
     raw = fields.get(name)
     if raw is None or raw == b"null":
         return None
+    return _read(raw, name, _DECODERS[kind])
+
+
+def elements(raw: bytes, name: str) -> tuple[bytes, ...]:
+    """The elements of an array, raw. Raises Malformed where it is none."""
     try:
-        return msgspec.json.decode(without_lone_surrogates(raw), type=kind)
-    except msgspec.DecodeError:
-        raise fail(f"{name} has the wrong type.", name, "invalid_type") from None
+        return tuple(map(bytes, _LIST.decode(raw)))
+    except msgspec.ValidationError:
+        raise fail(f"{name} is not an array.", name, "invalid_type") from None
 
 
-def ranged(fields: Mapping[str, bytes], name: str, least: int, most: int) -> int | None:
-    """A whole number between `least` and `most`. Raises Malformed."""
-    value: int | None = typed(fields, name, int)
+def stated(fields: Mapping[str, bytes], kinds: Mapping[str, type]) -> dict[str, Any]:
+    """The values of those members of `kinds` that are there and not null. Raises Malformed on another type."""
+    found: dict[str, Any] = {}
+    for name, raw in fields.items():
+        kind = kinds.get(name)
+        if kind is not None and raw != b"null":
+            found[name] = _read(raw, name, _DECODERS[kind])
+    return found
+
+
+def ranged(value: int | None, name: str, least: int, most: int) -> int | None:
+    """`value`, a whole number between `least` and `most` where it is stated. Raises Malformed."""
     if value is not None and not least <= value <= most:
         raise fail(f"{name} is out of range.", name, "out_of_range")
     return value
@@ -86,10 +105,17 @@ def refuse_routing(fields: Mapping[str, bytes], but: Collection[str]) -> None:
         if name in but:
             continue
         found = name if name in _FORBIDDEN else None
-        if found is None and raw[:1] in b"{[":
+        if found is None and raw[0] in _NESTED:
             found = _forbidden_inside(_value(raw, name))
         if found is not None:
             raise fail("A request may not say where or as whom it is sent.", found, "unknown_parameter")
+
+
+def _read(raw: bytes, name: str, decoder: msgspec.json.Decoder[Any]) -> Any:
+    try:
+        return decoder.decode(without_lone_surrogates(raw))
+    except msgspec.DecodeError:
+        raise fail(f"{name} has the wrong type.", name, "invalid_type") from None
 
 
 def _value(raw: bytes, name: str) -> Any:
@@ -97,13 +123,6 @@ def _value(raw: bytes, name: str) -> Any:
         return _ANY.decode(without_lone_surrogates(raw))
     except (msgspec.DecodeError, RecursionError):  # a number that no double holds
         raise fail("The body is not valid JSON.", name) from None
-
-
-def _elements(raw: bytes, name: str) -> tuple[bytes, ...]:
-    try:
-        return tuple(map(bytes, _LIST.decode(raw)))
-    except msgspec.ValidationError:
-        raise fail(f"{name} is not an array.", name, "invalid_type") from None
 
 
 def _original(
@@ -129,23 +148,23 @@ def _original(
     return found, elements
 
 
-def _check(body: bytes, fields: dict[str, bytes], depth: int) -> None:
-    """Depth and duplicates of everything but the messages, which are checked where they are read."""
+def _check(body: bytes, fields: dict[str, bytes], depth: int, but: Collection[str]) -> None:
+    """Depth and duplicates of everything but the members named in `but`, which are checked where they are read."""
+    exact = 1
     for name, raw in fields.items():
-        if name != "messages":
+        exact += len(name) + len(raw) + 4
+        if raw[0] in _NESTED and name not in but:
             check_depth(raw, depth, name)
-            if raw[:1] in b"{[":
-                check_unique(raw, name)
-    exact = sum(len(name) + len(raw) for name, raw in fields.items()) + 4 * len(fields) + 1
+            check_unique(raw, name)
     if len(body) == exact or not fields:
         return
     # Blanks between members, a name with escapes, or a member given twice: look closely, a long member left out.
     longest = max(fields.values(), key=len)
-    if len(longest) < _PROBE or longest[:1] not in b"{[":
+    if len(longest) < _PROBE or longest[0] not in _NESTED:
         check_unique(body)
         return
     start = body.find(longest[:_PROBE])
-    if body[start : start + len(longest)] != longest:
+    if not body.startswith(longest, start):
         start = body.find(longest)
     check_unique(body[:start] + b"0" + body[start + len(longest) :])
 

@@ -3,10 +3,9 @@ but the model's name."""
 
 from __future__ import annotations
 
-from secrets import token_hex
-
 from proxy.core.usage import UsageRow
 from proxy.dialects.embeddings import decode_embeddings, read_embeddings_usage, renamed
+from proxy.passing import pass_on
 from proxy.server.body import read_body
 from proxy.server.endpoints import Endpoint, Place, Scope, identified, leads
 from proxy.server.stream import Answering, Receive, Watch
@@ -30,7 +29,7 @@ class Embeddings(Endpoint):
             target, policy = destination.target, destination.policy
             authorization = next((value.decode("latin-1") for name, value in raw if name == b"authorization"), None)
             row = UsageRow(
-                id="use_" + token_hex(12),
+                id=desk.gateway.names.fresh("use_"),
                 request=answering.request_id,
                 purpose="embeddings",
                 tenant=caller.tenant,
@@ -51,7 +50,7 @@ class Embeddings(Endpoint):
                 request_id=answering.request_id,
             )
             with Watch(receive) as watch, desk.drain.at_end(watch.end):
-                body = await desk.gateway.pass_on(request, destination, row, read_embeddings_usage)
+                body = await pass_on(desk.gateway, request, destination, row, read_embeddings_usage)
         head = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         await answering.whole(200, [*head, *answering.headers()], body)
         return 200

@@ -12,12 +12,14 @@ from typing import Any, Protocol
 
 import msgspec
 
+from proxy.core.account import applied
 from proxy.core.errors import Busy, ClientLeft, Forbidden, MethodNotAllowed, NotFound, WeirgateError
-from proxy.core.steps import Caller
+from proxy.core.steps import Call, Caller
 from proxy.dialects.chat.messages import read_message
 from proxy.dialects.chat.request import HEADERS, Bounds, decode_call
 from proxy.gateway import Destination, Gateway
 from proxy.metrics import Count
+from proxy.server.accounts import Accounts
 from proxy.server.auth import Keys
 from proxy.server.body import read_body
 from proxy.server.errors import error_response
@@ -25,6 +27,7 @@ from proxy.server.head import Headers, host_name
 from proxy.server.head import request_id as request_id_of
 from proxy.server.lifecycle import Drain
 from proxy.server.stream import Answering, Receive, Send, Watch
+from proxy.upstream.beginnings import Beginnings
 from proxy.upstream.decoded import Decoded
 
 _LOCAL_NAMES = frozenset((b"localhost", b"127.0.0.1", b"[::1]"))
@@ -48,6 +51,8 @@ class Desk(msgspec.Struct, kw_only=True):
 
     gateway: Gateway
     directory: Directory
+    accounts: Accounts
+    beginnings: Beginnings
     drain: Drain
     decoded: Decoded
     bounds: Bounds
@@ -56,7 +61,8 @@ class Desk(msgspec.Struct, kw_only=True):
     body_limit: int
     streams: int
     streams_per_key: int | None
-    running: dict[str, int] = msgspec.field(default_factory=dict)
+    running: dict[tuple[str, str], int] = msgspec.field(default_factory=dict)
+    """Requests being served, by tenant and key."""
 
 
 class Endpoint:
@@ -132,14 +138,25 @@ class Chat(Endpoint):
             body = await read_body(receive, raw, limit=desk.body_limit)
             headers = {name.decode(): value.decode("latin-1") for name, value in raw if name in _READ}
             read = desk.decoded.reader(caller.tenant, partial(read_message, depth=desk.bounds.depth))
-            call = decode_call(body, caller, read, headers, desk.bounds)
-            destination = leads(desk.directory, keys, caller, call.model)
+            memory = desk.beginnings.of(caller)
+            call = decode_call(body, caller, read, headers, desk.bounds, memory)
+            led = leads(desk.directory, keys, caller, call.model)
+            destination = await adapted(desk.accounts, call, led)
             authorization = headers.get("authorization")
             with Watch(receive) as watch, desk.drain.at_end(watch.end):
                 if call.stream:
                     answering.hold()
-                serving = desk.gateway.serve(call, destination, answering, answering.request_id, authorization)
-                answer = await serving
+                answer = await desk.gateway.serve(
+                    call,
+                    destination,
+                    answering,
+                    answering.request_id,
+                    authorization,
+                    # An account's model that its key may not call any more leaves the choice to the policy.
+                    summariser(desk.directory, keys, caller, destination.policy.summary_model)
+                    or summariser(desk.directory, keys, caller, led.policy.summary_model),
+                )
+                memory.keep(body, answer.outcome.past)
                 if call.stream:
                     await answering.end(answer.rest)
                     return 200
@@ -231,31 +248,42 @@ def leads(directory: Directory, keys: Keys, caller: Caller, model: str) -> Desti
     return destination
 
 
+async def adapted(accounts: Accounts, call: Call, destination: Destination) -> Destination:
+    """`destination` with its policy as the account that writes wants it. Raises StoreUnavailable."""
+    account = await accounts.of(call.caller)
+    policy = applied(destination.policy, account, call.model, channel=call.channel)
+    return destination if policy is destination.policy else msgspec.structs.replace(destination, policy=policy)
+
+
+def summariser(directory: Directory, keys: Keys, caller: Caller, model: str | None) -> Destination | None:
+    """Where the summary model `model` is reached; None without one, or where this caller may not use it."""
+    if model is None or not keys.allowed(caller, model):
+        return None
+    return directory.destination(model)
+
+
 class Place:
     """A place among the requests served at once, for the process and for one key."""
 
     def __init__(self, desk: Desk, caller: Caller) -> None:
-        self._running = desk.running
-        self._name = f"{caller.tenant}\0{caller.key}"
-        mine = desk.running.get(self._name, 0)
+        self._running = running = desk.running
+        self._owner = (caller.tenant, caller.key)
         most = desk.streams_per_key
         if most is None:
             # A bound between the keys of one gateway; somebody who is alone on his machine has all of it.
             most = desk.streams if desk.directory.keys().open else _STREAMS_PER_KEY
-        if mine >= most or desk.running.get("", 0) >= desk.streams:
+        if running.get(self._owner, 0) >= most or sum(running.values()) >= desk.streams:
             raise Busy("Too many requests at once.", retry_after=1.0)
 
     def __enter__(self) -> None:
-        for name in ("", self._name):
-            self._running[name] = self._running.get(name, 0) + 1
+        self._running[self._owner] = self._running.get(self._owner, 0) + 1
 
     def __exit__(self, *exit: object) -> None:
-        for name in ("", self._name):
-            left = self._running[name] - 1
-            if left:
-                self._running[name] = left
-            else:
-                del self._running[name]
+        left = self._running[self._owner] - 1
+        if left:
+            self._running[self._owner] = left
+        else:
+            del self._running[self._owner]
 
 
 async def send_json(answering: Answering, value: Mapping[str, object], status: int = 200) -> None:

@@ -40,14 +40,15 @@ class Answering:
         self._report: Report | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._pinging: asyncio.Task[None] | None = None
-        self._lock = asyncio.Lock()
+        self._lock: asyncio.Lock | None = None
+        """Held while something is written, once comments may come between."""
         self._quiet_since = 0.0
         self.begun = False
 
     def hold(self) -> None:
         """Start the clock: after `hold` seconds the head goes out even if nothing else does."""
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._hold, self._keep_warm)
+        self._lock = asyncio.Lock()
+        self._timer = asyncio.get_running_loop().call_later(self._hold, self._keep_warm)
 
     def tell(self, report: Report) -> None:
         """What the head will say of the prompt."""
@@ -68,26 +69,28 @@ class Answering:
 
     async def write(self, data: bytes) -> None:
         """Send a part of the stream, its head first."""
+        if self._lock is None:
+            await self._write(data)
+            return
         async with self._lock:
             await self._write(data)
 
     async def end(self, rest: tuple[bytes, ...]) -> None:
         """The end of a stream that is whole."""
         await self.stop()
-        async with self._lock:
-            if not self.begun:
-                await self._begin()
-            await self._send({"type": "http.response.body", "body": b"".join(rest), "more_body": False})
+        if not self.begun:
+            await self._begin()
+        await self._send({"type": "http.response.body", "body": b"".join(rest), "more_body": False})
 
     async def fail(self, error: BaseException) -> None:
         """End a stream that has begun with an error frame; `[DONE]` never follows."""
         await self.stop()
-        async with self._lock:
-            await self._send({"type": "http.response.body", "body": error_frame(error), "more_body": False})
+        await self._send({"type": "http.response.body", "body": error_frame(error), "more_body": False})
 
     async def whole(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
         """An answer in one piece."""
-        await self.stop()
+        if self._timer is not None or self._pinging is not None:
+            await self.stop()
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 

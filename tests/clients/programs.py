@@ -29,6 +29,11 @@ READERS: Mapping[str, Sequence[str]] = {
     "openai-node": ("node", str(NODE_FOLDER / "openai_reader.mjs")),
 }
 
+TALKERS: Mapping[str, Sequence[str]] = {
+    "openai-python": (sys.executable, str(HERE / "python" / "openai_talker.py")),
+    "openai-node": ("node", str(NODE_FOLDER / "openai_talker.mjs")),
+}
+
 
 def in_ci() -> bool:
     return os.environ.get("CI", "").lower() not in ("", "0", "false", "no")
@@ -89,3 +94,10 @@ def read(
     assert len(results) == len(tasks)
     size = len(reads)
     return [dict(zip(reads, results[at : at + size], strict=True)) for at in range(0, len(results), size)]
+
+
+def talk(client: str, tasks: Sequence[Mapping[str, Any]], folder: Path) -> list[list[dict[str, Any]]]:
+    """The answers that a client is given in each of several conversations, all in one process."""
+    told: list[list[dict[str, Any]]] = json.loads(run(TALKERS[client], folder, said=json.dumps(tasks)))
+    assert [len(answers) for answers in told] == [len(task["says"]) for task in tasks]
+    return told

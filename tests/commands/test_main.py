@@ -15,17 +15,20 @@ from tests.commands.conftest import BOUND, Cli, clean
 from tests.commands.records import database
 
 COMMANDS = ("serve", "usage", "compact", "check", "doctor", "keys", "keys add", "keys list", "keys revoke")
+OWN = ("settings", "settings show", "settings set", "settings reset")
 
 
 def test_the_help_names_every_command_and_the_exit_codes(cli: Cli) -> None:
     result = cli("--help")
     assert result.exit_code == 0
-    assert all(command in result.stdout for command in ("serve", "usage", "compact", "check", "keys", "doctor"))
+    assert all(
+        command in result.stdout for command in ("serve", "usage", "compact", "check", "keys", "doctor", "settings")
+    )
     assert "Exit codes" in result.stdout
     assert "..." not in result.stdout.replace("[ARGS]...", ""), "a summary is cut short"
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", (*COMMANDS, *OWN))
 def test_each_commands_help_says_what_it_does_and_its_exit_codes(cli: Cli, command: str) -> None:
     result = cli(*command.split(), "--help", COLUMNS="100")
     assert result.exit_code == 0 and "Exit codes" in result.stdout

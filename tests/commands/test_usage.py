@@ -142,6 +142,21 @@ def test_single_calls_say_what_became_of_each(cli: Cli, tmp_path: Path) -> None:
     assert "~ our estimate" in result.stderr
 
 
+def test_a_compacted_call_says_who_wrote_its_notes_and_why_no_more_is_done(cli: Cli, tmp_path: Path) -> None:
+    rows = (
+        row("a", compaction="auto", notes_by="small"),
+        row("b", compaction="auto", notes_by="builtin", paused="still_above"),
+        row("c", paused="no_notes"),
+    )
+    database(tmp_path / "weirgate.db", rows)
+    shown = cli("usage").stdout
+    assert "  auto by small" in shown and "  paused: no_notes" in shown
+    assert "  auto by builtin; paused: still_above" in shown
+    told = json.loads(cli("usage", "--format", "json").stdout)["data"]
+    assert [(one["notes_by"], one["paused"]) for one in told] == [(one.notes_by, one.paused) for one in rows[::-1]]
+    assert ",compaction_id,notes_by,paused," in cli("usage", "--format", "csv").stdout.splitlines()[0]
+
+
 def test_the_limit_is_said_where_it_cut(cli: Cli, tmp_path: Path) -> None:
     database(tmp_path / "weirgate.db")
     result = cli("usage", "--limit", "2")

@@ -177,18 +177,18 @@ def test_a_member_has_its_type_or_is_refused_by_name() -> None:
     assert typed(fields, "n", str) is None
     assert typed(fields, "gone", str) is None
     assert typed(fields, "s", str) == "\ufffd"
-    assert ranged(fields, "i", 1, 10) == 7
-    assert ranged(fields, "n", 1, 10) is None
+    assert ranged(typed(fields, "i", int), "i", 1, 10) == 7
+    assert ranged(None, "n", 1, 10) is None
     for name, kind in (("a", int), ("i", str), ("i", bool)):
         with pytest.raises(Malformed) as caught:
             typed(fields, name, kind)
         assert (caught.value.code, caught.value.param) == ("invalid_type", name)
     for least, most in ((8, 10), (1, 6)):
         with pytest.raises(Malformed) as caught:
-            ranged(fields, "i", least, most)
+            ranged(7, "i", least, most)
         assert (caught.value.code, caught.value.param) == ("out_of_range", "i")
     with pytest.raises(Malformed):
-        ranged(fields, "big", 1, 10)
+        ranged(typed(fields, "big", int), "big", 1, 10)
 
 
 @pytest.mark.parametrize(

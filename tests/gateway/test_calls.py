@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from typing import Any
 
-import pytest
-
-from proxy.core.steps import Claim, Flow, Outcome
 from proxy.core.usage import UsageRow
-from proxy.gateway import _Serving
 from proxy.upstream import Request
 from tests import edges
-from tests.driving import USAGE, WORDS, House, chat, closed_once, to
+from tests.driving import USAGE, WORDS, House, chat, closed_once
 from tests.edges import Provider, WatchedStore, events, streamed, whole
 from tests.replies import chat_chunks, usage
 
@@ -164,29 +159,3 @@ async def test_a_lease_that_another_process_holds_is_respected(house: House) -> 
     house.store.claim = taken  # type: ignore[method-assign]
     await house.serve(chat(60), Provider(whole("x")))
     assert len(house.store.verbs("recall")) == 2
-
-
-async def test_a_call_that_is_cancelled_while_it_plans_ends_as_cancelled(house: House) -> None:
-    """A flow that runs in a worker cannot be closed; whoever waited for it must not hear of that."""
-    busy, begun, ended = threading.Event(), threading.Event(), threading.Event()
-
-    def planning() -> Flow[Outcome]:
-        yield from Claim(key=b"branch")
-        begun.set()
-        assert busy.wait(edges.BOUND)
-        ended.set()
-        raise AssertionError("nobody hears this")
-
-    destination = to(Provider(whole()))
-    serving = _Serving(
-        house.gateway, chat(), house.gateway.snapshot(chat(), destination), destination, house.reader, "r", None
-    )
-    task = asyncio.create_task(serving.play(planning()))
-    loop = asyncio.get_running_loop()
-    assert await loop.run_in_executor(None, begun.wait, edges.BOUND)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    serving.release()
-    busy.set()
-    assert await loop.run_in_executor(None, ended.wait, edges.BOUND)

@@ -276,13 +276,3 @@ async def test_a_row_is_closed_even_when_the_call_is_cancelled_while_it_closes(h
         await task
     gate.set()
     assert [row.status for row in await house.rows()] == ["ok"]
-
-
-async def test_a_connection_is_given_back_after_the_end_mark_by_nobody_who_waits(house: House) -> None:
-    gate = asyncio.Event()
-    answer = stream(events(*chat_chunks("hello"), b"[DONE]"), gate)
-    await house.serve(chat(stream=True), Provider(answer))
-    assert answer.closed == 0
-    gate.set()
-    await house.rows()
-    assert (answer.closed, answer.read_whole) == (1, True)

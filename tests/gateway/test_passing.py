@@ -22,6 +22,7 @@ from proxy.core.steps import Caller, RunTools
 from proxy.core.usage import UsageRow
 from proxy.dialects.embeddings import read_embeddings_usage
 from proxy.gateway import _Serving
+from proxy.passing import pass_on as passed_on
 from proxy.upstream import Request
 from tests import edges
 from tests.driving import USAGE, House, Housed, chat, closed_once, to
@@ -100,7 +101,7 @@ EMBEDDED = b'{"data":[],"usage":{"prompt_tokens":7,"total_tokens":7}}'
 
 async def pass_on(house: House, *answers: Any) -> bytes:
     async with asyncio.timeout(edges.BOUND):
-        return await house.gateway.pass_on(EMBEDDINGS, to(Provider(*answers)), ROW, read_embeddings_usage)
+        return await passed_on(house.gateway, EMBEDDINGS, to(Provider(*answers)), ROW, read_embeddings_usage)
 
 
 async def test_embeddings_are_passed_on_and_accounted_for(house: House) -> None:

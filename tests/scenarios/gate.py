@@ -10,6 +10,7 @@ The client's side is httpx's ASGI transport (no listening socket); the way to th
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
@@ -28,6 +29,7 @@ from proxy.store import Store, UsageQuery
 from proxy.store.sqlite import SqliteStore
 from proxy.upstream.counter import Counter
 from tests.fakes import ScriptedUpstream
+from tests.server.wired import BUILT_IN
 
 Wire = dict[str, Any]
 """A message as it stands in a request."""
@@ -132,8 +134,10 @@ class Answer:
 
     @property
     def context(self) -> dict[str, str]:
-        """`x-weirgate-context`, taken apart."""
+        """`x-weirgate-context`, taken apart; where the head had gone before, the comment at the end of the stream."""
         stated = self.headers.get("x-weirgate-context", "")
+        late = re.findall(rb"(?m)^: weirgate (tokens=.*)$", self.body) if self.streamed else []
+        stated = late[-1].decode() if late else stated
         return dict(part.strip().split("=", 1) for part in stated.split(";") if part)
 
     @property
@@ -226,23 +230,26 @@ async def gate(
     store: Store | None = None,
     policy: str | None = None,
     folder: Path | None = None,
-    keys: Sequence[tuple[str, str, str]] = (),
+    keys: Sequence[tuple[str, str, str] | tuple[str, str, str, Sequence[str]]] = (),
     api_key: str | None = None,
     **overrides: Any,
 ) -> AsyncIterator[Gate]:
     """The application in front of `upstream`, until the block ends.
 
     `file` is the store's file (None: in memory); `policy` the text of a default.yaml, written to `folder`; `keys` are
-    (tenant, id, secret); `overrides` further settings, `__` for a dot.
+    (tenant, id, secret) and, where they may not ask for all of them, models; `overrides` further settings, `__` for a
+    dot. No model is asked for a narrative unless the policy says so.
     """
     stated: dict[str, Any] = {"upstreams.main.base_url": upstream, "upstreams.main.api_key": api_key, "window": window}
+    stated["policies"] = BUILT_IN
     stated |= {name.replace("__", "."): value for name, value in overrides.items()}
     if keys:
-        stated["keys"] = [{"tenant": tenant, "id": id, "secret": secret} for tenant, id, secret in keys]
+        stated["keys"] = [dict(zip(("tenant", "id", "secret", "models"), key, strict=False)) for key in keys]
     if policy is not None:
         assert folder is not None
         (folder / "policies").mkdir(exist_ok=True)
-        (folder / "policies" / "default.yaml").write_text(policy)
+        asked = "" if "summary:" in policy else "\nsummary: {model: false}\n"
+        (folder / "policies" / "default.yaml").write_text(policy + asked)
         stated["policies"] = folder / "policies"
     opened = store or SqliteStore(str(file) if file is not None else ":memory:")
     app = Application(load(None, {}, stated), Drain(), opened)

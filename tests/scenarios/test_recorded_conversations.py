@@ -19,10 +19,10 @@ from tests.scenarios.replaying import Player, Tape, is_cut
 pytestmark = pytest.mark.data
 
 RECALL = {4_000: 0.75, 8_000: 0.96, 32_000: 0.995}
-"""The issue's bars, held here to the mean over the steps. The sum over all identifiers misses 8k (0.87, see the
-README); the mean was chosen after that was seen, so a green run here does not prove the issue's line."""
-HARDER = {4_000: 0.6, 8_000: 0.8, 32_000: 0.98}
-"""Guards against regressions, set below what was measured: for the selection, and for the sum over all steps."""
+"""The issue's bars, held to the sum over all identifiers: by the selection at every window."""
+HELD = {**RECALL, 8_000: 0.89}
+"""What the sum over all conversations holds. At 8k it misses the bar (0.90; docs/decisions.md 34 says why):
+a green run guards against regressions there, and does not prove the issue's line."""
 KEPT = ("conversation", "reply", "compaction", "hidden", "result")
 PARTS = {
     "specstory-2026-06-18-14-52-09": range(600, 624),
@@ -66,8 +66,8 @@ async def prove(tapes: list[Tape], window: int, recall: float, figure: Figure, n
         (f"{name}: prefix", first.extended / max(1, first.comparable), ">= 0.99"),
         (f"{name}: prompts that a replay changed", len(changed), "== 0"),
         (f"{name}: rows that a replay added", sum(after[table] - before[table] for table in KEPT), "== 0"),
-        (f"{name}: identifiers, mean of steps", first.recall_of_steps(), f">= {recall}"),
-        (f"{name}: identifiers, sum", first.recall(), f">= {HARDER[window]}"),
+        (f"{name}: identifiers, sum", first.recall(), f">= {recall}"),
+        (f"{name}: identifiers, mean of steps", first.recall_of_steps(), f">= {RECALL[window]}"),
         *((f"{name}: identifiers ({kind})", first.recall(n), ">= 0") for n, (kind, _) in enumerate(DEFINITIONS) if n),
     )
     assert before["compaction"] > 0
@@ -76,14 +76,14 @@ async def prove(tapes: list[Tape], window: int, recall: float, figure: Figure, n
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("window", RECALL)
 async def test_recorded_conversations_keep_going(window: int, figure: Figure) -> None:
-    await prove(selection(), window, HARDER[window], figure, "selection")
+    await prove(selection(), window, RECALL[window], figure, "selection")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("window", RECALL)
 async def test_all_recorded_conversations_keep_going(window: int, figure: Figure) -> None:
-    await prove([Tape(row) for row in data.conversations()], window, RECALL[window], figure, "all")
+    await prove([Tape(row) for row in data.conversations()], window, HELD[window], figure, "all")
 
 
 def test_the_judge_of_cuts_believes_only_true_marks() -> None:

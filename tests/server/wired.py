@@ -9,6 +9,7 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -22,6 +23,7 @@ from proxy.store import UsageQuery
 from proxy.store.sqlite import from_url
 from tests.fakes import BOUND, Handler, ScriptedUpstream
 
+BUILT_IN = Path(__file__).parent.parent / "policies"
 ADMIN = "admin-secret-of-this-test"
 HELLO = {"model": "known", "messages": [{"role": "user", "content": "Hello there."}]}
 
@@ -51,7 +53,7 @@ class Wired:
 async def wired(handler: Handler, **overrides: object) -> AsyncIterator[Wired]:
     """Overrides are settings with `__` between their parts: `server__hold=0`."""
     async with ScriptedUpstream(handler) as up:
-        given = {name.replace("__", "."): value for name, value in overrides.items()}
+        given = {"policies": str(BUILT_IN), **{name.replace("__", "."): value for name, value in overrides.items()}}
         settings = load(None, {}, {"upstreams.main.base_url": up.url, **given})
         app = Application(settings, Drain(), store=from_url("sqlite://"))
         await app.start()

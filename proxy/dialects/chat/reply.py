@@ -7,7 +7,9 @@ strict. Usage shapes: OpenAI's, DeepSeek's prompt_cache_hit_tokens, Anthropic's 
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -20,58 +22,89 @@ from proxy.core.usage import Usage
 from proxy.dialects.chat.messages import LEGACY_CALL
 from proxy.dialects.sse import DONE, SseEvent, frame
 
-_ANY: Final = msgspec.json.Decoder()
+_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 _MOST: Final = 1 << 40
 _FAILED: Final = re.compile("[45][0-9]{2}")
 
+T = TypeVar("T")
 
-def read_reply(body: bytes) -> Reply:
-    """The answer in a JSON body. Raises InvalidReply where it has no finished choice."""
-    value = _object(body)
-    choices = value.get("choices")
-    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+
+class _Answer(msgspec.Struct, gc=False):
+    """The members of an answer that are read, whatever their types; nothing is made of the others."""
+
+    error: Any = None
+    choices: Any = None
+    usage: Any = None
+
+
+class _Frame(_Answer, gc=False):
+    """A frame's, which may state a status of its own for an error."""
+
+    id: Any = None
+    model: Any = None
+    created: Any = None
+    code: Any = None
+    status: Any = None
+    http_status_code: Any = None
+    status_code: Any = None
+
+
+_ANSWER: Final = msgspec.json.Decoder(_Answer)
+_FRAME: Final = msgspec.json.Decoder(_Frame)
+
+
+def read_answer(body: bytes) -> Reply | Broke:
+    """The answer in a JSON body sent with status 200, or the error object that came in its place. Raises InvalidReply
+    where it has no finished choice."""
+    answer = _decoded(_ANSWER, body)
+    choices = answer.choices
+    if answer.error and not choices:
+        return Broke(status=200, body=body)
+    if type(choices) is not list or not choices or type(choices[0]) is not dict:
         raise InvalidReply("The upstream's answer has no choices.")
     first: dict[str, Any] = choices[0]
     finish = first.get("finish_reason")
     said = first.get("message")
     made = None
-    if isinstance(said, dict) and len(choices) == 1:
+    if type(said) is dict and len(choices) == 1:
         blocks = _said(said)
         made = message("assistant", blocks) if blocks else None
     if finish is None and made is None:
         raise InvalidReply("The upstream's answer did not finish.")
-    return Reply(message=made, finish=str(finish) if finish else None, usage=read_usage(value.get("usage")))
+    return Reply(message=made, finish=str(finish) if finish else None, usage=read_usage(answer.usage))
 
 
 def is_error(body: bytes) -> bool:
     """Whether a body sent with status 200 is an error object instead of an answer."""
     try:
-        value = _ANY.decode(body)
+        answer = _ANSWER.decode(body)
     except (msgspec.DecodeError, RecursionError):
         return False
-    return isinstance(value, dict) and bool(value.get("error")) and not value.get("choices")
+    return bool(answer.error) and not answer.choices
 
 
 def read_usage(value: Any) -> Usage | None:
     """The usage of an answer; None where there is none worth believing."""
-    if not isinstance(value, dict):
+    if type(value) is not dict:
         return None
-    inside = value.get("prompt_tokens_details") or value.get("input_tokens_details") or {}
-    outside = value.get("completion_tokens_details") or value.get("output_tokens_details") or {}
-    inside = inside if isinstance(inside, dict) else {}
-    outside = outside if isinstance(outside, dict) else {}
-    total = _number(value, "prompt_tokens", "input_tokens")
+    get = value.get
+    total = _tokens(get("prompt_tokens")) or _tokens(get("input_tokens"))
+    read, written = get("cache_read_input_tokens"), get("cache_creation_input_tokens")
     if "prompt_tokens" not in value:  # Anthropic counts what its cache had or took apart from the input
-        total += _number(value, "cache_read_input_tokens") + _number(value, "cache_creation_input_tokens")
-    usage = Usage(
+        total += _tokens(read) + _tokens(written)
+    output = _tokens(get("completion_tokens")) or _tokens(get("output_tokens"))
+    if not total and not output:
+        return None
+    inside = _details(get("prompt_tokens_details") or get("input_tokens_details"))
+    outside = _details(get("completion_tokens_details") or get("output_tokens_details"))
+    cached = inside.get("cached_tokens"), get("prompt_cache_hit_tokens"), read, get("cached_tokens")
+    return Usage(
         input=total,
-        output=_number(value, "completion_tokens", "output_tokens"),
-        cached=_number(inside, "cached_tokens")
-        or _number(value, "prompt_cache_hit_tokens", "cache_read_input_tokens", "cached_tokens"),
-        cache_write=_number(inside, "cache_write_tokens") or _number(value, "cache_creation_input_tokens"),
-        reasoning=_number(outside, "reasoning_tokens"),
+        output=output,
+        cached=_first(cached),
+        cache_write=_first((inside.get("cache_write_tokens"), written)),
+        reasoning=_tokens(outside.get("reasoning_tokens")),
     )
-    return usage if usage.input or usage.output else None
 
 
 class Frames:
@@ -88,19 +121,17 @@ class Frames:
             return Remark(raw=event.raw)
         if event.data == DONE:
             return Ended()
-        value = _object(event.data)
-        if value.get("error") and not _choices(value):
+        value = _decoded(_FRAME, event.data)
+        choices = _choices(value.choices)
+        if value.error and (not choices or choices[0].get("finish_reason") in (None, "error")):
             return Broke(status=_status(value), body=event.data)
-        if not self._id and isinstance(value.get("id"), str):
-            self._id = value["id"]
-            self._model = value.get("model") or self._model
-            self._created = value.get("created") or 0
-        choices = _choices(value)
-        usage = read_usage(value.get("usage"))
+        if not self._id and isinstance(value.id, str):
+            self._id = value.id
+            self._model = value.model or self._model
+            self._created = value.created or 0
+        usage = None if value.usage is None else read_usage(value.usage)
         if not choices:
             return Counted(raw=event.raw, usage=usage) if usage else Remark(raw=event.raw)
-        if value.get("error") and choices[0].get("finish_reason") in (None, "error"):
-            return Broke(status=_status(value), body=event.data)
         said = _increment(choices[0], 0, usage, event.raw)
         if len(choices) == 1:
             return said
@@ -140,15 +171,14 @@ def done_frame() -> bytes:
 
 
 def _increment(choice: dict[str, Any], place: int, usage: Usage | None, raw: bytes) -> Said:
-    delta = choice.get("delta") or choice.get("message") or {}
-    if not isinstance(delta, dict):
-        delta = {}
-    text = _text(delta.get("content")) or _text(delta.get("refusal"))
-    reasoning = _text(delta.get("reasoning_content")) or _text(delta.get("reasoning"))
-    calls = _call_deltas(delta)
+    delta = _details(choice.get("delta") or choice.get("message"))
+    get = delta.get
+    text = _text(get("content")) or _text(get("refusal"))
+    reasoning = _text(get("reasoning_content")) or _text(get("reasoning"))
+    calls = _call_deltas(delta) if "tool_calls" in delta or "function_call" in delta else ()
     finish = choice.get("finish_reason")
     index = choice.get("index")
-    extra = bool(delta.get("audio") or delta.get("images") or delta.get("annotations"))
+    said = text or reasoning or calls or finish
     return Said(
         raw=raw,
         choice=index if isinstance(index, int) else place,
@@ -157,11 +187,11 @@ def _increment(choice: dict[str, Any], place: int, usage: Usage | None, raw: byt
         calls=calls,
         finish=str(finish) if finish else None,
         usage=usage,
-        blank=not (text or reasoning or calls or finish or extra),
+        blank=not (said or get("audio") or get("images") or get("annotations")),
     )
 
 
-def _call_deltas(delta: dict[str, Any]) -> tuple[CallDelta, ...]:
+def _call_deltas(delta: Mapping[str, Any]) -> tuple[CallDelta, ...]:
     listed, legacy = delta.get("tool_calls"), delta.get("function_call")
     if not listed and not legacy:
         return ()
@@ -201,8 +231,8 @@ def _said(said: dict[str, Any]) -> tuple[Block, ...]:
 
 
 def _text(value: Any) -> str:
-    if value is None or isinstance(value, str):
-        return value or ""
+    if isinstance(value, str):
+        return value
     if isinstance(value, list):
         return "".join(part["text"] for part in value if isinstance(part, dict) and isinstance(part.get("text"), str))
     return ""
@@ -214,39 +244,45 @@ def _arguments(value: Any) -> str:
     return msgspec.json.encode(value).decode() if value is not None else ""
 
 
-def _object(body: bytes) -> dict[str, Any]:
+def _decoded(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     try:
-        value = _ANY.decode(body)
+        return decoder.decode(body)
+    except msgspec.ValidationError:
+        raise InvalidReply("The upstream's answer is not a JSON object.") from None
     except (msgspec.DecodeError, RecursionError):
         raise InvalidReply("The upstream's answer is not valid JSON.") from None
-    if not isinstance(value, dict):
-        raise InvalidReply("The upstream's answer is not a JSON object.")
-    return value
 
 
-def _choices(value: dict[str, Any]) -> list[dict[str, Any]]:
-    choices = value.get("choices")
-    return [item for item in choices if isinstance(item, dict)] if isinstance(choices, list) else []
+def _choices(value: Any) -> list[dict[str, Any]]:
+    return [item for item in value if type(item) is dict] if type(value) is list and value else []
 
 
-def _status(value: dict[str, Any]) -> int:
+def _status(value: _Frame) -> int:
     """The status an error inside a 200 stream states, 200 where it states none."""
-    error = value.get("error")
-    for holder in (error, value):
-        if isinstance(holder, dict):
-            for name in ("code", "status", "http_status_code", "status_code"):
-                found = holder.get(name)
-                if isinstance(found, int | str) and _FAILED.fullmatch(str(found)):
-                    return int(found)
+    error = _details(value.error)
+    inside = error.get("code"), error.get("status"), error.get("http_status_code"), error.get("status_code")
+    for found in (*inside, value.code, value.status, value.http_status_code, value.status_code):
+        if isinstance(found, int | str) and _FAILED.fullmatch(str(found)):
+            return int(found)
     return 200
 
 
-def _number(value: dict[str, Any], *names: str) -> int:
-    for name in names:
-        found = value.get(name)
-        if isinstance(found, int | float) and not isinstance(found, bool) and 0 < found < _MOST:
-            return int(found)
+def _tokens(value: Any) -> int:
+    """A number of tokens that can be believed, else 0."""
+    if type(value) is not int and type(value) is not float:
+        return 0
+    return int(value) if 0 < value < _MOST else 0
+
+
+def _first(values: tuple[Any, ...]) -> int:
+    for value in values:
+        if value is not None and (found := _tokens(value)):
+            return found
     return 0
+
+
+def _details(value: Any) -> Mapping[str, Any]:
+    return value if type(value) is dict else _NONE
 
 
 def _usage_body(usage: Usage) -> dict[str, object]:

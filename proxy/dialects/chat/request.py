@@ -6,19 +6,24 @@ came; what it does not know survives.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from typing import Final
+from functools import partial
+from hashlib import blake2b
+from types import MappingProxyType
+from typing import Final, Protocol
 
 import msgspec
 
 from proxy.core.conversation import Message
 from proxy.core.errors import Malformed
 from proxy.core.measure import estimate
+from proxy.core.past import Past
 from proxy.core.policy import Mode
 from proxy.core.steps import Call, Caller, Prompt
 from proxy.dialects.chat.messages import write_message
-from proxy.dialects.members import open_members, present, ranged, refuse_routing, typed
-from proxy.dialects.strict import fail
+from proxy.dialects.members import elements, open_members, ranged, refuse_routing, stated, typed
+from proxy.dialects.strict import check_depth, check_unique, fail, without_lone_surrogates
 
 Read = Callable[[bytes, int], Message]
 """Decodes message `index` from its bytes; the gateway gives a caching one."""
@@ -32,9 +37,29 @@ _HEADER_LABELS: Final = (
     "x-claude-code-session-id",
     "x-openwebui-chat-id",
 )
+_REASONING: Final = re.compile(r"(?:^|/)(?:o[1-9]|gpt-5)")
+_LABELS: Final = frozenset(_HEADER_LABELS)
 _MODE: Final = "x-weirgate-mode"
-HEADERS: Final = frozenset(name.encode() for name in (*_HEADER_LABELS, _MODE))
+_CHANNEL: Final = "x-weirgate-channel"
+HEADERS: Final = frozenset(name.encode() for name in (*_HEADER_LABELS, _MODE, _CHANNEL))
 """Names of the headers that `decode_call` reads."""
+_KINDS: Final[Mapping[str, type]] = MappingProxyType(
+    {
+        "model": str,
+        "stream": bool,
+        "stream_options": dict,
+        "max_completion_tokens": int,
+        "max_tokens": int,
+        "n": int,
+        "store": bool,
+        "user": str,
+        "safety_identifier": str,
+    }
+)
+"""The members that are read beside the messages and the tools."""
+_ARRAYS: Final = ("messages",)
+_UNREAD: Final = ("tools",)
+_CONTENT: Final = frozenset(("messages", "tools", "functions", "response_format"))
 _METADATA_LABELS: Final = ("session_id", "conversation_id", "thread_id", "chat_id")
 
 
@@ -47,47 +72,154 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     choices: int = 8
 
 
+class Tools(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Tool definitions as they came, checked: their estimated size and their identity."""
+
+    wire: bytes
+    tokens: int
+    digest: bytes
+
+
+_NO_TOOLS: Final = Tools(wire=b"", tokens=0, digest=b"")
+
+
+class Beginning(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The messages that a body begins with, known from an earlier one: `body[start:end]` are their bytes, the comma
+    behind the last included. `mark` is a JSON string that no client can know."""
+
+    past: Past
+    start: int
+    end: int
+    mark: bytes
+
+
+class Remembers(Protocol):
+    """What earlier calls of the same caller left known; a gateway has it, and no result depends on it."""
+
+    def tools(self, wire: bytes, read: Callable[[bytes], Tools]) -> Tools:
+        """`read`, or what it made of the same bytes before."""
+
+    def beginning(self, body: bytes) -> Beginning | None:
+        """What of the messages is known; never all of them."""
+
+
 def decode_call(
-    body: bytes, caller: Caller, read: Read, headers: Mapping[str, str], bounds: Bounds | None = None
+    body: bytes,
+    caller: Caller,
+    read: Read,
+    headers: Mapping[str, str],
+    bounds: Bounds | None = None,
+    memory: Remembers | None = None,
 ) -> Call:
     """The call that `body` makes. `headers` have lower-case names. Raises Malformed."""
     bounds = bounds or Bounds()
-    fields, arrays = open_members(body, bounds.depth, ("messages", "tools"))
-    raws = arrays.get("messages", ())
-    model = typed(fields, "model", str)
+    known = None if memory is None else memory.beginning(body)
+    fields, raws, history = _opened(body, bounds, known)
+    if known is not None and raws[:1] != (known.mark,):
+        known = None  # what looked like the messages was something else
+        fields, raws, history = _opened(body, bounds, None)
+    values = stated(fields, _KINDS)
+    get = values.get
+    model = get("model")
     if not model:
         raise fail("The request names no model.", "model", "missing_required_parameter")
-    if "messages" not in fields:
-        raise fail("The request has no messages.", "messages", "missing_required_parameter")
-    if not raws:
-        raise fail("messages is empty.", "messages", "invalid_messages")
-    if len(raws) > bounds.messages:
-        raise fail(f"More than {bounds.messages} messages.", "messages", "out_of_range")
-    refuse_routing(fields, but=("messages", "tools", "functions", "response_format"))
-    tools = b"".join(bytes(fields[name]) for name in ("tools", "functions") if name in fields)
-    if tools and len(arrays.get("tools", ())) > bounds.tools:
-        raise fail(f"More than {bounds.tools} tools.", "tools", "out_of_range")
-    output_field = next((name for name in _OUTPUT_FIELDS if present(fields, name)), "max_tokens")
-    stream_options = typed(fields, "stream_options", dict) or {}
-    end_user = typed(fields, "safety_identifier", str) or typed(fields, "user", str)
-    messages = tuple(read(raw, index) for index, raw in enumerate(raws))
+    refuse_routing(fields, but=_CONTENT)
+    tools = _tools(fields, memory, bounds)
+    messages = _messages(fields, raws, known, read, bounds)
+    output_field = next((name for name in _OUTPUT_FIELDS if name in values), "max_tokens")
+    options = get("stream_options")
+    end_user = get("safety_identifier") or get("user")
     return Call(
         caller=msgspec.structs.replace(caller, end_user=end_user[:256]) if end_user else caller,
         model=model,
         messages=messages,
         fields=fields,
         body=body,
-        tools=tools,
-        tools_tokens=estimate(tools.decode("utf-8", "replace")) if tools else 0,
-        stream=bool(typed(fields, "stream", bool)),
-        include_usage=stream_options.get("include_usage") is True,
-        max_output=ranged(fields, output_field, 1, 1 << 31),
+        history=history,
+        known=None if known is None else known.past,
+        tools=tools.wire,
+        tools_tokens=tools.tokens,
+        tools_digest=tools.digest,
+        stream=get("stream") is True,
+        include_usage=options is not None and options.get("include_usage") is True,
+        max_output=ranged(get(output_field), output_field, 1, 1 << 31),
         output_field=output_field,
-        choices=ranged(fields, "n", 1, bounds.choices) or 1,
+        choices=ranged(get("n"), "n", 1, bounds.choices) or 1,
         label=_label(headers, fields),
+        channel=_channel(headers, fields),
         mode=_mode(headers),
-        store=typed(fields, "store", bool) is not False,
+        store=get("store") is not False,
     )
+
+
+def _opened(
+    body: bytes, bounds: Bounds, known: Beginning | None
+) -> tuple[dict[str, bytes], tuple[bytes, ...], bytes | memoryview]:
+    """The members, the messages, and the array of all of them.
+
+    Known messages are left out of what is read, and a mark stands for them. Where it comes out as the first element of
+    the messages, the rest was read as it would have been with them: they were whole values when they were first seen.
+    """
+    if known is None:
+        fields, arrays = open_members(body, bounds.depth, _ARRAYS, _UNREAD)
+        return fields, arrays.get("messages", ()), fields.get("messages", b"[]")
+    start, end = known.start, known.end
+    rest = body[:start] + known.mark + b"," + body[end:]
+    fields, arrays = open_members(rest, bounds.depth, _ARRAYS, _UNREAD)
+    opened = body.rfind(b"[", 0, start)
+    closed = opened + len(fields.get("messages", b"")) + len(body) - len(rest)
+    fields["messages"] = b""  # never to be sent: its place only
+    return fields, arrays.get("messages", ()), memoryview(body)[opened:closed]
+
+
+def _messages(
+    fields: Mapping[str, bytes], raws: tuple[bytes, ...], known: Beginning | None, read: Read, bounds: Bounds
+) -> tuple[Message, ...]:
+    if "messages" not in fields:
+        raise fail("The request has no messages.", "messages", "missing_required_parameter")
+    if not raws:
+        raise fail("messages is empty.", "messages", "invalid_messages")
+    before: tuple[Message, ...] = ()
+    if known is not None:
+        before, raws = known.past.messages, raws[1:]
+    first = len(before)
+    if first + len(raws) > bounds.messages:
+        raise fail(f"More than {bounds.messages} messages.", "messages", "out_of_range")
+    fresh = [read(raw, index) for index, raw in enumerate(raws, first)]
+    return (*before, *fresh)
+
+
+def _tools(fields: Mapping[str, bytes], memory: Remembers | None, bounds: Bounds) -> Tools:
+    wire = fields.get("tools", b"null")
+    if "functions" in fields and fields["functions"] != b"null":
+        # The old API's, which have been looked at already.
+        legacy = fields["functions"]
+        return _measured(wire + legacy if _checked(wire, bounds) else legacy)
+    if wire == b"null":
+        return _NO_TOOLS
+    read = partial(_read_tools, bounds=bounds)
+    return read(wire) if memory is None else memory.tools(wire, read)
+
+
+def _read_tools(wire: bytes, bounds: Bounds) -> Tools:
+    _checked(wire, bounds)
+    return _measured(wire)
+
+
+def _checked(wire: bytes, bounds: Bounds) -> bool:
+    """Whether there are tools. Raises Malformed where they are not what may be passed on."""
+    if wire == b"null":
+        return False
+    check_depth(wire, bounds.depth, "tools")
+    check_unique(wire, "tools")
+    if len(elements(without_lone_surrogates(wire), "tools")) > bounds.tools:
+        raise fail(f"More than {bounds.tools} tools.", "tools", "out_of_range")
+    return True
+
+
+def _measured(wire: bytes) -> Tools:
+    digest = blake2b(wire, digest_size=16).digest()
+    return Tools(wire=wire, tokens=estimate(wire.decode("utf-8", "replace")), digest=digest)
 
 
 def encode_prompt(call: Call, prompt: Prompt, model: str) -> bytes:
@@ -96,10 +228,11 @@ def encode_prompt(call: Call, prompt: Prompt, model: str) -> bytes:
     same_output = prompt.max_output == call.max_output
     if prompt.untouched and model == call.model and same_output and not ask_usage:
         return call.body
-    parts: list[bytes] = []
+    parts: list[bytes | memoryview] = []
     for name, raw in call.fields.items():
+        value: bytes | memoryview = raw
         if name == "messages":
-            value = raw if prompt.untouched else b"[" + b",".join(map(write_message, prompt.messages)) + b"]"
+            value = call.history if prompt.untouched else b"[" + b",".join(map(write_message, prompt.messages)) + b"]"
         elif name == "model":
             value = msgspec.json.encode(model)
         elif name == "stream_options" and ask_usage:
@@ -108,13 +241,12 @@ def encode_prompt(call: Call, prompt: Prompt, model: str) -> bytes:
             if prompt.max_output is None:
                 continue
             value = str(min(prompt.max_output, _bound(raw))).encode()
-        else:
-            value = raw
-        parts.append(msgspec.json.encode(name) + b":" + value)
+        parts += (b",", msgspec.json.encode(name), b":", value)
     if ask_usage:
         options = dict(typed(call.fields, "stream_options", dict) or {})
-        parts.append(b'"stream_options":' + msgspec.json.encode({**options, "include_usage": True}))
-    return b"{" + b",".join(parts) + b"}"
+        parts += (b',"stream_options":', msgspec.json.encode({**options, "include_usage": True}))
+    parts[0] = b"{"
+    return b"".join((*parts, b"}"))
 
 
 def _bound(raw: bytes) -> int:
@@ -122,12 +254,25 @@ def _bound(raw: bytes) -> int:
     return int(raw) if raw.isdigit() else 1 << 31
 
 
+def _channel(headers: Mapping[str, str], fields: Mapping[str, bytes]) -> bool:
+    """Whether the client says that this conversation is a chat channel's: by header, or by metadata.channel."""
+    if headers.get(_CHANNEL, "").strip():
+        return True
+    metadata = fields.get("metadata", b"")
+    # An escape may hide the name.
+    if metadata[:1] != b"{" or (b"channel" not in metadata and b"\\" not in metadata):
+        return False
+    value = typed(fields, "metadata", dict).get("channel")
+    return isinstance(value, str) and bool(value.strip())
+
+
 def _label(headers: Mapping[str, str], fields: Mapping[str, bytes]) -> str | None:
     """The conversation id that the client states, in DESIGN's order. It groups; it never keys state."""
-    for name in _HEADER_LABELS:
-        value = headers.get(name)
-        if value:
-            return value[:200]
+    if not _LABELS.isdisjoint(headers):
+        for name in _HEADER_LABELS:
+            value = headers.get(name)
+            if value:
+                return value[:200]
     metadata = fields.get("metadata")
     if metadata is not None and metadata[:1] == b"{":
         values = typed(fields, "metadata", dict)

@@ -17,7 +17,7 @@ from proxy.core.events import Broke, CallDelta, Counted, Ended, Event, Remark, S
 from proxy.core.relay import Relay
 from proxy.core.steps import Reply
 from proxy.core.usage import Usage
-from proxy.dialects.chat.reply import Frames, done_frame, is_error, read_reply, read_usage
+from proxy.dialects.chat.reply import Frames, done_frame, is_error, read_answer, read_usage
 from proxy.dialects.sse import SseEvent, SseReader, frame
 from tests import data
 from tests.clients import recorded
@@ -53,7 +53,7 @@ def chunk(delta: Any = None, finish: str | None = None, **more: Any) -> dict[str
 def test_a_whole_answer_is_read() -> None:
     value = chat_reply("hi", calls=[tool_call("c", "f", {"a": 1})], usage=usage(9, 3, cached=4))
     value["choices"][0]["message"]["reasoning_content"] = "hm"
-    reply = read_reply(body(value))
+    reply = read_answer(body(value))
     assert reply.message is not None
     assert reply.message.blocks == (
         Reasoning(text="hm"),
@@ -66,18 +66,18 @@ def test_a_whole_answer_is_read() -> None:
 def test_several_choices_have_no_message_of_their_own() -> None:
     value = chat_reply("hi")
     value["choices"] *= 2
-    assert read_reply(body(value)) == Reply(message=None, finish="stop", usage=None)
+    assert read_answer(body(value)) == Reply(message=None, finish="stop", usage=None)
 
 
 def test_an_answer_that_says_nothing_but_ended_is_an_answer() -> None:
     value = {"choices": [{"message": None, "finish_reason": "length"}]}
-    assert read_reply(body(value)) == Reply(message=None, finish="length", usage=None)
+    assert read_answer(body(value)) == Reply(message=None, finish="length", usage=None)
     value = {"choices": [{"message": {"content": ""}, "finish_reason": "stop"}]}
-    assert read_reply(body(value)).message is None
+    assert read_answer(body(value)).message is None
 
 
 def test_an_answer_without_a_finish_is_taken_where_it_says_something() -> None:
-    reply = read_reply(body({"choices": [{"message": {"content": "hi"}}]}))
+    reply = read_answer(body({"choices": [{"message": {"content": "hi"}}]}))
     assert reply.message is not None
     assert reply.finish is None
 
@@ -101,7 +101,7 @@ def test_an_answer_without_a_finish_is_taken_where_it_says_something() -> None:
 )
 def test_what_is_no_answer_is_the_providers_fault(value: Any) -> None:
     with pytest.raises(InvalidReply) as caught:
-        read_reply(value if isinstance(value, bytes) else body(value))
+        read_answer(value if isinstance(value, bytes) else body(value))
     assert caught.value.status == 502
 
 
@@ -127,7 +127,7 @@ def test_what_is_no_answer_is_the_providers_fault(value: Any) -> None:
     ],
 )
 def test_every_shape_of_a_message_is_read(said: Any, blocks: tuple[Any, ...]) -> None:
-    reply = read_reply(body({"choices": [{"message": said, "finish_reason": "stop"}]}))
+    reply = read_answer(body({"choices": [{"message": said, "finish_reason": "stop"}]}))
     assert reply.message is not None
     assert reply.message.blocks == blocks
 
@@ -144,6 +144,11 @@ def test_an_error_with_status_200_is_told_from_an_answer() -> None:
         b"[" * 99999,
     ):
         assert not is_error(sound)
+
+
+@pytest.mark.parametrize("value", [{"error": {"message": "x"}}, {"error": "x", "choices": []}])
+def test_an_error_comes_back_as_it_was_sent_in_place_of_an_answer(value: Any) -> None:
+    assert read_answer(body(value)) == Broke(status=200, body=body(value))
 
 
 # -- usage -------------------------------------------------------------------------------------------------------------
@@ -338,7 +343,7 @@ def test_whatever_a_provider_sends_is_read_or_its_fault(values: list[Any]) -> No
     relay.reply()
     for value in values:
         try:
-            read_reply(body(value))
+            read_answer(body(value))
         except InvalidReply:
             continue
 
@@ -450,7 +455,7 @@ def test_every_recorded_answer_is_read_without_a_fault_of_ours() -> None:
         value = json.loads(answer.body())
         choices = value.get("choices") if isinstance(value, dict) else None
         if choices and "message" in choices[0]:
-            reply = read_reply(answer.body())
+            reply = read_answer(answer.body())
             assert reply.finish == choices[0]["finish_reason"]
             whole += 1
     print(f"{whole} whole answers, {streamed} frames")

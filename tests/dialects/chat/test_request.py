@@ -90,6 +90,8 @@ def test_what_is_left_out_has_the_apis_default() -> None:
 def test_the_old_functions_count_as_tools() -> None:
     call = decode(chat(functions=[{"name": "f"}], tools=[]))
     assert call.tools == b'[][{"name": "f"}]'
+    call = decode(chat(functions=[{"name": "f"}], tools=None))
+    assert call.tools == b'[{"name": "f"}]'
 
 
 @pytest.mark.parametrize(
@@ -121,6 +123,7 @@ def test_the_output_limit_has_two_names(fields: dict[str, Any], named: tuple[int
         (chat(messages=[USER, 7]), "invalid_type", "messages[1]"),
         (chat(messages=[USER, {"role": "x"}]), "invalid_messages", "messages[1].role"),
         (chat(tools={}), "invalid_type", "tools"),
+        (chat(tools=[{}] * 129), "out_of_range", "tools"),
         (chat(stream="yes"), "invalid_type", "stream"),
         (chat(stream_options=[]), "invalid_type", "stream_options"),
         (chat(max_tokens=0), "out_of_range", "max_tokens"),
@@ -190,6 +193,29 @@ def test_a_label_is_found_in_the_order_of_the_design(
     headers: dict[str, str], body: dict[str, Any], label: str | None
 ) -> None:
     assert decode(chat(**body), headers).label == label
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "channel"),
+    [
+        ({}, {}, False),
+        ({"x-weirgate-channel": "general"}, {}, True),
+        ({"x-weirgate-channel": ""}, {}, False),
+        ({"x-weirgate-channel": "  "}, {"metadata": {"channel": "general"}}, True),
+        ({"x-session-id": "a"}, {"metadata": {"channel": "general"}}, True),
+        ({}, b'{"model":"m","messages":[{"role":"user","content":"x"}],"metadata":{"ch\\u0061nnel":"g"}}', True),
+        ({}, {"metadata": {"channel": " "}}, False),
+        ({}, {"metadata": {"channel": 7}}, False),
+        ({}, {"metadata": {"channel": None}}, False),
+        ({}, {"metadata": {"name": "channel"}}, False),
+        ({}, {"metadata": ["channel"]}, False),
+        ({}, {"metadata": None, "channel": "general"}, False),
+    ],
+)
+def test_a_conversation_is_a_channels_where_a_header_or_the_metadata_names_one(
+    headers: dict[str, str], body: dict[str, Any] | bytes, channel: bool
+) -> None:
+    assert decode(body if isinstance(body, bytes) else chat(**body), headers).channel is channel
 
 
 def test_the_mode_is_a_header() -> None:

@@ -1,0 +1,137 @@
+"""/v1/weirgate/settings: what an account wants of its own conversations, read and replaced by its own key.
+
+Belongs here: whose settings are meant, and what may be asked for. A key reaches itself and the end users it names with
+`?user=`, which are its own: the same name under another key is somebody else. Never: what a setting does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import parse_qs
+
+import msgspec
+
+from proxy.core.account import LEAST, MODELS, MOST, NAME, Account
+from proxy.core.errors import ClientError, Malformed
+from proxy.core.steps import Caller
+from proxy.dialects.strict import check_depth, check_unique, check_utf8, without_lone_surrogates
+from proxy.server.body import read_body
+from proxy.server.endpoints import Desk, Endpoint, Place, Scope, identified, send_json, summariser
+from proxy.server.stream import Answering, Receive
+
+_BODY: Final = 128 * 1024
+_DEPTH: Final = 3
+_MEMBERS: Final = Account.__struct_fields__
+_PLAIN: Final = re.compile(r"[a-z_]{1,32}")
+"""A name that may be repeated in an error: a setting misspelt, and nothing that could be content."""
+
+
+class OwnSettings(Endpoint):
+    """GET tells the settings whole, PUT replaces them whole: what is left out is as if it had never been set."""
+
+    route = "/v1/weirgate/settings"
+    methods = ("GET", "PUT")
+
+    async def work(self, scope: Scope, receive: Receive, answering: Answering) -> int:
+        desk, headers = self.desk, scope["headers"]
+        key = identified(desk.directory.keys(), headers)
+        caller = msgspec.structs.replace(key, end_user=_user(scope["query_string"]))
+        with Place(desk, key):
+            if scope["method"] == "PUT":
+                account = read_account(await read_body(receive, headers, limit=_BODY))
+                _reachable(desk, key, account.summary_model)
+                await desk.accounts.replace(caller, account, desk.gateway.wall())
+            else:
+                # From the store: what a call may do without, whoever asks for it may not.
+                stored = await desk.gateway.store.account(caller.tenant, caller.key, caller.end_user)
+                account = stored or Account()
+        await send_json(answering, msgspec.structs.asdict(account))
+        return 200
+
+
+def _user(query: bytes) -> str | None:
+    """The end user that `?user=` names, as a request would. Raises Malformed."""
+    try:
+        asked = parse_qs(query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=10)
+    except ValueError:
+        raise Malformed("The query is not UTF-8, or has too many parts.", code="out_of_range", param="user") from None
+    unknown = next((name for name in asked if name != "user"), None)
+    if unknown is not None:
+        raise _unknown(unknown, "Only user can be asked for.")
+    users = asked.get("user")
+    if users is None:
+        return None
+    if len(users) > 1 or not 0 < len(users[0]) <= NAME or "\0" in users[0]:
+        raise Malformed(f"user is one text of 1 to {NAME} characters.", code="out_of_range", param="user")
+    return users[0]
+
+
+def read_account(body: bytes) -> Account:
+    """The settings that `body` states. Raises Malformed, whose `param` is the setting that is wrong."""
+    check_utf8(body)
+    check_depth(body, _DEPTH)
+    check_unique(body)
+    try:
+        value = msgspec.json.decode(without_lone_surrogates(body))
+    except (msgspec.DecodeError, RecursionError):
+        raise Malformed("The body is not valid JSON.") from None
+    if not isinstance(value, dict):
+        raise Malformed("The body is not a JSON object.")
+    unknown = next((name for name in value if name not in _MEMBERS), None)
+    if unknown is not None:
+        raise _unknown(unknown, f"Settings are {', '.join(_MEMBERS)}, and nothing else.")
+    automatic = value.get("automatic", True)
+    if not isinstance(automatic, bool):
+        raise _wrong("automatic", "true or false")
+    threshold, model = value.get("threshold"), value.get("summary_model")
+    return Account(
+        automatic=automatic,
+        threshold=None if threshold is None else _share(threshold, "threshold"),
+        thresholds=_thresholds(value.get("thresholds", {})),
+        summary_model=None if model is None else _name(model, "summary_model"),
+    )
+
+
+def _thresholds(value: object) -> Mapping[str, float]:
+    if not isinstance(value, dict):
+        raise _wrong("thresholds", "an object of model names and shares")
+    if len(value) > MODELS:
+        raise _out("thresholds", f"has at most {MODELS} models")
+    return {_name(model, "thresholds"): _share(share, "thresholds") for model, share in value.items()}
+
+
+def _share(value: Any, param: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _wrong(param, "a number" if param == "threshold" else "an object of model names and shares")
+    if not LEAST <= value <= MOST:
+        raise _out(param, f"is a share of the window from {LEAST:.2f} to {MOST:.2f}")
+    return float(value)
+
+
+def _name(value: Any, param: str) -> str:
+    if not isinstance(value, str):
+        raise _wrong(param, "a model's name")
+    if not 0 < len(value) <= NAME or not value.isprintable():
+        raise _out(param, f"takes model names of 1 to {NAME} printable characters")
+    return value
+
+
+def _reachable(desk: Desk, key: Caller, model: str | None) -> None:
+    """Raises ClientError where `model` is none that this key may call; an unknown one is not told apart."""
+    if model is not None and summariser(desk.directory, desk.directory.keys(), key, model) is None:
+        message = "The summary model must be one that this key may call."
+        raise ClientError(message, code="model_not_found", param="summary_model")
+
+
+def _wrong(param: str, what: str) -> Malformed:
+    return Malformed(f"{param} is {what}.", code="invalid_type", param=param)
+
+
+def _out(param: str, what: str) -> Malformed:
+    return Malformed(f"{param} {what}.", code="out_of_range", param=param)
+
+
+def _unknown(name: str, message: str) -> Malformed:
+    return Malformed(message, code="unknown_parameter", param=name if _PLAIN.fullmatch(name) else None)
