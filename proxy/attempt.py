@@ -8,8 +8,9 @@ cured or told with its true status.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -26,6 +27,10 @@ from proxy.dialects.normalise import Normaliser
 from proxy.dialects.sse import LineTooLong, SseEvent, SseReader, comment, frame
 from proxy.refusals import provider_words, refusal
 from proxy.upstream import Request, Response, Upstream
+
+_UNFIT: Final = re.compile(r"[^A-Za-z0-9._:/@+-]")
+"""What a model's name, which a client may have made up, cannot bring into a header."""
+_LONGEST_NAME: Final = 128
 
 
 class Client(Protocol):
@@ -275,7 +280,7 @@ def context(report: Report) -> str:
     window = "unknown" if report.window is None else str(report.window)
     text = f"tokens={report.tokens}; window={window}; compaction={report.compaction}"
     if report.writer is not None:
-        text += f"; notes={report.writer}"
+        text += f"; notes={_UNFIT.sub('_', report.writer)[:_LONGEST_NAME]}"
     return f"{text}; paused={report.stopped}" if report.stopped else text
 
 

@@ -124,6 +124,9 @@ class Metrics:
         self.summaries = self._counter(
             "weirgate_summaries", "Calls of summary models by outcome: accepted, or why not.", "outcome"
         )
+        self.paused = self._counter(
+            "weirgate_paused_calls", "Calls on branches where compaction does less than usual, by why.", "why"
+        )
         self.overflows = self._counter(
             "weirgate_overflows", "Overflows by outcome: recovered or reached_client.", "outcome"
         )
@@ -148,6 +151,8 @@ class Metrics:
             bound.whole.observe(row.duration)
         if row.first_token is not None:
             bound.first.observe(row.first_token)
+        if row.paused:
+            self.paused.labels(row.paused).value += 1
         if row.window and row.projected:
             bound.fill.observe(row.projected / row.window)
         bound.input.value += row.input

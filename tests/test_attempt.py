@@ -396,6 +396,11 @@ async def test_a_compaction_is_told_in_a_comment_where_the_head_had_gone(
     assert context(changed(report, window=None)).startswith("tokens=900; window=unknown; ")
 
 
+def test_a_model_name_that_a_client_made_up_breaks_no_header() -> None:
+    told = context(changed(REPORT, compaction="auto", writer="m\r\nset-cookie: a=b; paused=no\u2028" + "x" * 999))
+    assert told == f"tokens=900; window=1000; compaction=auto; notes={'m__set-cookie:_a_b__paused_no_' + 'x' * 98}"
+
+
 # -- the connection afterwards -----------------------------------------------------------------------------------------
 
 

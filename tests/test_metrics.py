@@ -62,6 +62,13 @@ def test_a_closed_row_is_counted_under_the_configurations_entry() -> None:
     assert value(metrics, "weirgate_window_fill_ratio_bucket", model="*", le="0.3") == 2
 
 
+def test_a_call_on_a_branch_that_is_paused_is_counted_by_why() -> None:
+    metrics = Metrics()
+    metrics.row(ROW, "*")
+    metrics.row(msgspec.structs.replace(ROW, paused="still_above"), "*")
+    assert value(metrics, "weirgate_paused_calls_total", why="still_above") == 1
+
+
 def test_what_a_row_does_not_know_is_not_counted() -> None:
     metrics = Metrics()
     unknown: dict[str, Any] = {"first_token": None, "duration": None, "cost": None, "projected": None, "window": None}

@@ -52,6 +52,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `turns` whole turns are covered, and with `part` the first part of the next; tokens are projected prompt sizes.
     `reason` and `why` (a few words of ours, for a failed summary) are given where nothing was compacted.
+    `summary_display` is the model's account for people: without references, empty where no model wrote one.
     """
 
     status: Literal["compacted", "not_compacted"]
@@ -63,7 +64,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tokens_before: int | None = None
     tokens_after: int | None = None
     compaction_id: str | None = None
+    trigger: Literal["MANUAL"] | None = None
     writer: str | None = None
+    summary_display: str = ""
 
 
 def given(messages: tuple[Message, ...]) -> Command | None:
@@ -93,8 +96,8 @@ def refusal(messages: tuple[Message, ...], command: Command, *, unchanged: bool 
     return Reason.NOTHING_NEW if unchanged or _just_compacted(before, skip) else None
 
 
-def compacted(made: Compaction) -> Result:
-    """The result of a command that made notes."""
+def compacted(made: Compaction, display: str = "") -> Result:
+    """The result of a command that made notes; `display` is their narrative for people."""
     notes = made.notes
     what = covered(notes) if notes.turns or notes.part else "long messages"
     return Result(
@@ -105,7 +108,9 @@ def compacted(made: Compaction) -> Result:
         tokens_before=made.before,
         tokens_after=made.after,
         compaction_id=made.id,
+        trigger="MANUAL",
         writer=made.writer,
+        summary_display=display,
     )
 
 

@@ -13,6 +13,7 @@ from proxy.core.chain import message
 from proxy.core.command import Command, Reason, Result
 from proxy.core.compacting import compacted
 from proxy.core.conversation import Text
+from proxy.core.narrative import display
 from proxy.core.recognition import beginning
 from proxy.core.steps import Call, Flow, Limits, Outcome, Prompt, Reply, Snapshot
 
@@ -29,7 +30,7 @@ def commanded(call: Call, snap: Snapshot, asked: Command) -> Flow[Outcome]:
     if result is None:
         made = yield from _compacted(branch, prompt, asked)
         if made is not None and branch.made is not None:
-            prompt, result = made, command.compacted(branch.made)
+            prompt, result = made, command.compacted(branch.made, display(branch.made.notes.narrative))
         elif made is not None:
             result = command.refused(Reason.NOTHING_NEW)  # somebody else was first, with the same command
         elif branch.why and not snap.policy.summary_builtin:

@@ -150,7 +150,7 @@ def test_nothing_new_since_the_last_one_refuses_it() -> None:
     ],
 )
 def test_a_success_is_one_fixed_line_with_its_data(turns: int, part: bool, line: str) -> None:
-    told = command.compacted(made(turns, part=part))
+    told = command.compacted(made(turns, part=part), "## Facts\nThe weir stands.")
     assert told.line == line
     assert msgspec.to_builtins(told) == {
         "status": "compacted",
@@ -160,7 +160,9 @@ def test_a_success_is_one_fixed_line_with_its_data(turns: int, part: bool, line:
         "tokens_before": 118_200,
         "tokens_after": 21_900,
         "compaction_id": "cmp_x",
+        "trigger": "MANUAL",
         "writer": "builtin",
+        "summary_display": "## Facts\nThe weir stands.",
     }
 
 

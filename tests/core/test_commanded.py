@@ -83,6 +83,7 @@ def test_it_compacts_what_would_still_fit_and_answers_with_one_line_and_its_data
     sizes = f"{made.before:,} -> {made.after:,} tokens."
     assert said.line == f"Conversation compacted: turns 1-{said.turns}{parted}, {sizes}"
     assert (said.compaction_id, said.writer) == (made.id, "m")
+    assert said.summary_display and "res_" not in said.summary_display, "for people, without references"
     assert made.after <= made.before / 2, "however roomy the window is"
     assert line_of(played).text == said.line
     assert played.outcome.report.compaction == "manual" and played.outcome.report.compaction_id == made.id
