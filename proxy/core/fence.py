@@ -80,13 +80,17 @@ def unfenced(text: str) -> str:
 
 
 def sealed(text: str) -> str:
-    """`text`, unable to pass for a line of our notes either: such a line becomes a quotation. For the user's words."""
-    return _OURS.sub("> ", unfenced(_BREAKS.sub("\n", text)))
+    """`text`, unable to pass for a line of our notes either: such a line becomes a quotation. For the user's words,
+    which stay as they are, line ends included, where no line is taken for one of ours."""
+    safe = unfenced(text)
+    lines = _BREAKS.sub("\n", safe)
+    quoted = _OURS.sub("> ", lines)
+    return safe if quoted == lines else quoted
 
 
 def defused(text: str) -> str:
     """`text` of anybody, unable to pass for a turn, a role, a summary or a template's control token."""
-    return _TURNS.sub("> ", sealed(_CONTROL.sub("(", text)))
+    return _TURNS.sub("> ", _OURS.sub("> ", unfenced(_BREAKS.sub("\n", _CONTROL.sub("(", text)))))
 
 
 def mark(*texts: str, letters: int = 8) -> str:
