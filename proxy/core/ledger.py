@@ -13,12 +13,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from types import MappingProxyType
-from typing import Final
+from typing import Final, cast
 
 from proxy.core.conversation import Block, Message, Text, ToolCall, ToolResult
 from proxy.core.identifiers import LONGEST, ends, identifiers, subpaths
 from proxy.core.measure import estimate
-from proxy.core.notes import Entry, Scan, Sighting, Sightings
+from proxy.core.notes import Entry, Kind, Scan, Sighting, Sightings
 from proxy.core.render import ledger_text
 
 _COMMAND_KEYS: Final = ("command", "cmd", "script")
@@ -236,7 +236,7 @@ class Ledger:
 
     def _entry(self, text: str) -> Entry:
         seen = self._seen[text]
-        return Entry(kind=seen.kind, text=text, turn=seen.turn, source=seen.source)
+        return Entry(kind=cast("Kind", seen.kind), text=text, turn=seen.turn, source=seen.source)
 
     def _score(self, text: str, price: int) -> float:
         """How likely `text` is used next, for its price."""

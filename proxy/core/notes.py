@@ -7,6 +7,7 @@ and equal budgets give equal notes, byte for byte.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import msgspec
 
@@ -17,6 +18,10 @@ Sighting = tuple[str, str, int, int]
 Sightings = tuple[Sighting, ...]
 Scan = Callable[[Message], Sightings]
 """Reads a message for the ledger: `ledger.sightings`, or the same with memory."""
+
+
+Kind = Literal["path", "url", "id", "number", "line", "name", "command", "error"]
+"""Named one by one, so that a thousand entries read from the store share eight strings."""
 
 
 class Pin(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +40,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     prose.
     """
 
-    kind: str
+    kind: Kind
     text: str
     turn: int
     source: str = ""

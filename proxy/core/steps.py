@@ -143,8 +143,9 @@ class Hidden(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Memory(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What the store knows of this history.
 
-    `compactions` cover prefixes of it, shortest first. `anchor` belongs to the longest known prefix.
-    `hidden` holds told-only state of this agent, where the caller stated a label or an end user.
+    `compactions` cover prefixes of it, shortest first; of many, those that reach furthest. `anchor` belongs to the
+    longest known prefix. `hidden` holds told-only state of this agent, where the caller stated a label or an end
+    user.
     """
 
     conversation: str | None = None

@@ -33,14 +33,23 @@ _DAY = 86_400
 
 
 class Known(msgspec.Struct, kw_only=True, gc=False):
-    """What is stored at one shown prefix. `touched` is when its rows were last marked as used."""
+    """What is stored at one shown prefix. `touched` is when its rows were last marked as used. Compactions are kept as
+    they are stored, and read when they are asked for: a long branch has hundreds, of which the last few are of use."""
 
     conversation: str | None = None
     anchor: Anchor | None = None
-    compactions: tuple[Compaction, ...] = ()
+    payloads: tuple[bytes, ...] = ()
     hidden: bool = False
     size: int = 0
     touched: float = 0.0
+    read: tuple[Compaction, ...] | None = None
+
+    def compactions(self) -> tuple[Compaction, ...]:
+        """Those that this version understands."""
+        if self.read is None:
+            found = (readable(payload, Compaction) for payload in self.payloads)
+            self.read = tuple(each for each in found if each is not None)
+        return self.read
 
 
 # -- values ----------------------------------------------------------------------------------------------------------
@@ -115,8 +124,7 @@ def known_at(
                 known.anchor = readable(anchor, Anchor)
     for digest, payloads in _compactions(connection, sql, tenant, scope, digests).items():
         known = found.setdefault(digest, Known())
-        read = (readable(payload, Compaction) for payload in payloads)
-        known.compactions = tuple(found for found in read if found is not None)
+        known.payloads = tuple(payloads)
         known.size = sum(map(len, payloads))
     for digest in _hidden_at(connection, sql, tenant, scope, digests):
         found.setdefault(digest, Known()).hidden = True

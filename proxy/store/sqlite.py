@@ -26,6 +26,9 @@ from proxy.store.rows import LATELY, Known
 from proxy.store.sqlite_file import MEMORY, PLACES, Connect, DatabaseFile, connect, finish, secret
 from proxy.store.statements import CONTENT, PURGED
 
+REACH = 16
+"""Compactions of a branch that a call is told of: those that reach furthest. Older ones wait for a rewind."""
+
 _HELD_PAGES = 16_384
 """Pages (of 4 KiB) that content may take in memory where none may be at rest."""
 
@@ -121,7 +124,11 @@ class SqliteStore:
         hiding = False
         for _, known in stored:
             anchor = anchor or known.anchor
-            compactions += known.compactions
+            if known.payloads:
+                if len(compactions) < REACH:
+                    compactions += known.compactions()
+                else:
+                    known.read = None  # too far back to be of use, and large
             hiding = hiding or known.hidden
         if len(compactions) > 1:
             compactions.sort(key=lambda found: (found.messages, found.id))
@@ -175,7 +182,7 @@ class SqliteStore:
         """Mark as used what this history rests on: retention runs from the last use of the branch."""
         first = True
         for digest, known in stored:
-            if not first and not known.compactions:
+            if not first and not known.payloads:
                 continue
             first = False
             if now - known.touched < LATELY:
@@ -183,7 +190,8 @@ class SqliteStore:
             known.touched = now
             if conversation is not None:
                 self._used("conversation", *owner, (conversation,), now)
-            for found in known.compactions:
+            # Those out of reach live as long as their conversation is used.
+            for found in known.read or ():
                 self._used("compaction", *owner, (digest, found.id), now)
 
     def _used(self, table: str, tenant: str, scope: bytes, keys: tuple[object, ...], now: float) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 from proxy.core.steps import Anchor, Memory
 from proxy.store.recent import Absent, Recent
 from proxy.store.rows import LATELY, Known
-from proxy.store.sqlite import SqliteStore
+from proxy.store.sqlite import REACH, SqliteStore
 from tests.store.samples import NOW, Watch, anchor, ask, compaction, digest, taught
 
 PATH = tuple(f"m{number}" for number in range(8, 0, -1))
@@ -201,3 +201,18 @@ def test_what_was_read_before_a_purge_is_not_kept(era: int) -> None:
     recent.keep(owner, [at], {at: Known(conversation="c")}, era)
     stored, unseen = recent.lookup(owner, [at])
     assert (len(stored), len(unseen)) == ((1, 0) if era == recent.era else (0, 1))
+
+
+async def test_a_long_branch_is_told_of_the_compactions_that_reach_furthest() -> None:
+    store = SqliteStore(":memory:")
+    await store.open(NOW)
+    places = [f"u{number}" for number in range(REACH + 5)]
+    for number, place in enumerate(places, 1):
+        await store.remember("t", taught(compaction=compaction(place, number, f"cmp_{number}")), NOW)
+    path = ask(*reversed(places))
+    for _ in range(2):
+        memory = await store.recall("t", path, NOW)
+        assert [found.messages for found in memory.compactions] == list(range(6, REACH + 6))
+    rewound = await store.recall("t", ask(*reversed(places[:3])), NOW)
+    assert [found.messages for found in rewound.compactions] == [1, 2, 3], "what was out of reach is there for a rewind"
+    await store.close()
