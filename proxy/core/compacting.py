@@ -8,6 +8,8 @@ or compacting at all, is still worth it on this branch.
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from proxy.core import guards, measure
@@ -20,9 +22,9 @@ from proxy.core.policy import Mode
 from proxy.core.steps import Claim, Flow, Prompt, Remember, Stored
 from proxy.core.summary import Matter
 
-_NARRATIVE: float = 0.2
+_NARRATIVE: Final = 0.2
 """Most of what target leaves after layers and tools that a narrative takes."""
-_OF_WINDOW: int = 8
+_OF_WINDOW: Final = 8
 """A narrative is at most one part in so many of the window."""
 
 
