@@ -2,15 +2,17 @@
 
 The map of the house; imports run one way, from left to right:
 
-    __main__ > commands > app > server > gateway > (attempt | calibration | retries) > (leases | refusals)
-        > (upstream | check) > (dialects | store | policies | metrics | settings)
+    __main__ > commands > app > server > passing > gateway > (summarising | playing)
+        > (attempt | calibration | retries) > (leases | refusals) > (upstream | check) > (dialects | store | policies | metrics | settings)
         > (catalogue | configfile | naming | logs) > core
 
     __main__   the command line                    commands/  the work behind it
     app        composition root: names every fulfilment
     server/    faces clients: endpoints, stream, auth, guard, the operator's routes
     gateway    the driver: performs the steps the core asks for
+    playing    whose turn it is: loop, worker, or nobody's behind a client that left
     attempt    one upstream call                   calibration  what upstreams taught us
+    summarising  one call of a summary model       passing    one call without a conversation
     retries    the retry budget                    leases     who may compact a branch now
     refusals   what a provider's status means to our client
     upstream/  faces providers: compatible (OpenAI-shaped) over our own HTTP/1.1 (http1, pool, dial), counter (tokens),
@@ -21,8 +23,9 @@ The map of the house; imports run one way, from left to right:
     check      both of them, judged together       metrics    what is counted
     catalogue/ data: windows, prices, token ranks  configfile/  YAML with its line numbers     naming  ids of ours
     logs       its own lines on stderr
-    core/      pure: the order of a call (exchange, branch), identity (chain, recognition), groups, measure, compaction
-               (tail, pins, ledger, render), redaction (credentials), overflow, relay, policy, usage
+    core/      pure: the order of a call (exchange, branch), identity (chain, recognition), groups, measure, overflow,
+               relay, policy, usage; compacting (compaction, tail, pins, ledger, completing, rules, kept, render), the
+               narrative (narrating, summary, quoting, fence, gate, guards, language), the command, redaction
 """
 
 __version__ = "0.1.0"
