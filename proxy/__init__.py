@@ -3,8 +3,8 @@
 The map of the house; imports run one way, from left to right:
 
     __main__ > commands > app > server > passing > gateway > (summarising | playing)
-        > (attempt | calibration | retries) > (leases | refusals) > (upstream | check) > (dialects | store | policies | metrics | settings)
-        > (catalogue | configfile | naming | logs) > core
+        > (attempt | calibration | retries) > (leases | refusals) > (upstream | check)
+        > (dialects | store | policies | metrics | settings) > (catalogue | configfile | naming | logs) > core
 
     __main__   the command line                    commands/  the work behind it
     app        composition root: names every fulfilment
