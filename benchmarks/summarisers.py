@@ -18,7 +18,7 @@ from proxy.core.measure import estimate
 from proxy.core.steps import Reply, Summarise
 from proxy.core.usage import Usage
 
-_HEAD: Final = re.compile(r"^\[[a-p]{8} turn (\d+), (.*?)(?:, reference (res_[0-9a-f]{24}))?\]$")
+_HEAD: Final = re.compile(r"^\[[a-p]{8} turn (\d+), (.*?)(?:, reference (res_[a-p]{24}))?\]$")
 _SENTENCE: Final = re.compile(r"(?<=[.!?。])\s+")
 _PASSAGES: Final = 'what="passages of the user'
 _FILLED: Final = 0.5

@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import Final
 
 from proxy.core.conversation import SYSTEM, Block, Media, Message, Role, Text, ToolCall, ToolResult
+from proxy.core.lettered import lettered
 from proxy.core.measure import message_tokens
 from proxy.core.past import Chain
 
@@ -159,7 +160,7 @@ def begin(scope: bytes, version: int = VERSION) -> bytes:
 
 def reference(scope: bytes, text: str) -> str:
     """The name of a whole text that was cut in a prompt: content-addressed, and another's guess leads nowhere."""
-    return "res_" + blake2b(text.encode("utf-8", "replace"), key=scope, digest_size=12).hexdigest()
+    return "res_" + lettered(blake2b(text.encode("utf-8", "replace"), key=scope, digest_size=12).digest())
 
 
 def shape(system: bytes, tools: bytes, compaction: str | None) -> bytes:

@@ -16,6 +16,7 @@ import msgspec
 from proxy.core.chain import message
 from proxy.core.conversation import SYSTEM, Message, Text
 from proxy.core.ledger import Ledger, named
+from proxy.core.lettered import lettered
 from proxy.core.measure import MESSAGE_OVERHEAD, Room, estimate
 from proxy.core.notes import Compaction, Notes
 from proxy.core.past import Chain
@@ -42,7 +43,6 @@ _AIM: Final = 0.75
 _LOOKED_THROUGH: Final = 2_000_000
 """Estimated tokens, from the newest back, that the ledger is made of: under a second of work, whatever comes."""
 _UNNAMED: Final = "cmp_" + "a" * 26
-_LETTERS: Final = str.maketrans("0123456789", "ghijklmnop")
 
 
 def assemble(messages: tuple[Message, ...], chain: Chain, compaction: Compaction) -> tuple[Message, ...]:
@@ -96,7 +96,7 @@ def plan(
     if after >= before:
         return None
     made = msgspec.structs.replace(made, before=before, after=after, window=room.window, writer=writer)
-    return msgspec.structs.replace(made, id=_identity(made))
+    return named_by_content(made)
 
 
 def _tail(history: History, room: Room, policy: Policy, spare: int) -> Tail | None:
@@ -268,6 +268,8 @@ def _open(messages: tuple[Message, ...], cut: int) -> tuple[int, ...]:
     return tuple(reversed(found))
 
 
-def _identity(made: Compaction) -> str:
-    """Small letters only, as `_UNNAMED` is, so that naming a compaction does not change its size."""
-    return "cmp_" + blake2b(msgspec.json.encode(made), digest_size=13).hexdigest().translate(_LETTERS)
+def named_by_content(made: Compaction) -> Compaction:
+    """`made` with its id, which is derived from all the rest and changes no size."""
+    made = msgspec.structs.replace(made, id=_UNNAMED)
+    name = lettered(blake2b(msgspec.json.encode(made), digest_size=13).digest())
+    return msgspec.structs.replace(made, id=f"cmp_{name}")

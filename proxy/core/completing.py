@@ -9,12 +9,12 @@ had.
 from __future__ import annotations
 
 from collections.abc import Callable
-from hashlib import blake2b
 from typing import Final
 
 import msgspec
 
 from proxy.core import kept, rules
+from proxy.core.compaction import named_by_content
 from proxy.core.conversation import Message
 from proxy.core.fence import sealed, unfenced
 from proxy.core.groups import opening, turns
@@ -33,7 +33,6 @@ _LOOKED_THROUGH: Final = 1_000_000
 """Characters of the user's words, from the newest back, that are read for rules: a quarter of a second of work."""
 _LEAST_NARRATIVE: Final = 200
 """Estimated tokens of a narrative that does not make way for rules."""
-_LETTERS: Final = str.maketrans("0123456789", "ghijklmnop")
 
 
 def completed(
@@ -80,9 +79,7 @@ def completed(
     if told == made:
         return made, ()
     told = msgspec.structs.replace(told, after=made.after + round(_grown(told, made) * scale))
-    # Small letters only, as the id that it replaces: naming a compaction does not change its size.
-    name = blake2b(msgspec.json.encode(told), digest_size=13).hexdigest().translate(_LETTERS)
-    return msgspec.structs.replace(told, id="cmp_" + name), stored
+    return named_by_content(told), stored
 
 
 def _harmless(notes: Notes) -> Notes:

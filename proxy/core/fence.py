@@ -16,6 +16,8 @@ from hashlib import blake2b
 from itertools import count
 from typing import Final
 
+from proxy.core.lettered import lettered
+
 NOTES: Final = "conversation-notes"
 """The tag around notes in a prompt (`render`)."""
 QUOTED: Final = "quoted"
@@ -31,7 +33,6 @@ SECTIONS: Final = (
 )
 """The titles of a narrative's sections (DESIGN 9), in order: headings of ours, so nobody else's."""
 
-_LETTERS: Final = str.maketrans("0123456789", "ghijklmnop")
 # What may stand unseen inside a tag's opening: blanks, soft hyphens, zero-width and direction marks.
 _UNSEEN: Final = "[\\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]{0,8}"
 _LESS: Final = "[<\uff1c\ufe64\u2039\u3008]"
@@ -97,7 +98,7 @@ def mark(*texts: str, letters: int = 8) -> str:
     """Small letters that none of `texts` holds, drawn from all of them: equal texts, equal mark."""
     content = "\0".join(texts).encode("utf-8", "replace")
     drawn = (
-        blake2b(content, digest_size=8, salt=number.to_bytes(4, "big")).hexdigest().translate(_LETTERS)[:letters]
+        lettered(blake2b(content, digest_size=8, salt=number.to_bytes(4, "big")).digest())[:letters]
         for number in count()
     )
     return next(each for each in drawn if not any(each in text for text in texts))

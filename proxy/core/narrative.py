@@ -21,7 +21,7 @@ REQUESTS, CONSTRAINTS, DECISIONS, WORK, OPEN, FACTS, NEXT = range(7)
 
 NONE: Final = "None."
 """The body of a section that the model says is empty, as against one it left out."""
-REFERENCE: Final = re.compile(r"\bres_[0-9a-f]{24}\b")
+REFERENCE: Final = re.compile(r"\bres_[a-p]{24}\b")
 _SHARES: Final = (0.12, 0.17, 0.15, 0.2, 0.13, 0.17, 0.06)
 """Of the size of a full narrative, by section."""
 _SQUEEZES: Final = (1.0, 0.97, 0.93, 0.85, 0.7, 0.4, 0.0)
@@ -29,9 +29,9 @@ _CARRIED: Final = "Named in earlier notes: "
 _CARRIED_SHARE: Final = 0.06
 _KINDS: Final = frozenset({"path", "url", "id"})
 _CITED: Final = re.compile(
-    r"[ \t]*[\[(\uff08\u3010][^\[\]()\n]{0,24}\bres_[0-9a-f]{24}\b(?:[ \t,;]*res_[0-9a-f]{24}\b)*"
+    r"[ \t]*[\[(\uff08\u3010][^\[\]()\n]{0,24}\bres_[a-p]{24}\b(?:[ \t,;]*res_[a-p]{24}\b)*"
     r"[ \t]*[\])\uff09\u3011]"
-    r"|[ \t]*\bres_[0-9a-f]{24}\b"
+    r"|[ \t]*\bres_[a-p]{24}\b"
 )
 
 
@@ -183,8 +183,12 @@ def _whole_lines(text: str) -> str:
 
 
 def _names(text: str) -> list[str]:
-    pieces = text.replace(", ", "\n").split("\n")
-    return [name for piece in pieces for kind, name in identifiers(piece) if kind in _KINDS]
+    """The identifiers of `text`, and the references, which are words to look at."""
+    found: list[str] = []
+    for piece in text.replace(", ", "\n").split("\n"):
+        found += REFERENCE.findall(piece)
+        found += [name for kind, name in identifiers(piece) if kind in _KINDS]
+    return found
 
 
 def _with(narrative: Narrative, section: int, body: str) -> Narrative:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from proxy.core.fence import SECTIONS
 from proxy.core.narrative import Narrative
 
-REFERENCE = "res_" + "0123456789abcdef01234567"
+REFERENCE = "res_" + "abcdefghijklmnopabcdefgh"
 OTHER = "res_" + "f" * 24
 
 GOOD = f"""\

@@ -179,7 +179,7 @@ def test_what_is_copied_is_no_language() -> None:
             "```\nfor name in names: print(name)\n```",
             "> quoted text in English that goes on and on for a while",
             "https://example.com/the/quick/brown/fox",
-            "[res_0123456789abcdef01234567]",
+            "[res_abcdefghijklmnopabcdefgh]",
         ]
     )
     assert language.written_in(quoted, allowed)

@@ -24,6 +24,7 @@ from proxy.core.errors import (
     UpstreamError,
 )
 from proxy.core.gate import Refusal
+from proxy.core.lettered import lettered
 from proxy.core.narrating import Narrated, narrated
 from proxy.core.policy import Policy
 from proxy.core.steps import Reply, Report, Summarise, Summariser
@@ -49,7 +50,7 @@ def narrative(*script: tuple[Any, Any], asked: tuple[Summariser, ...] = (OTHER, 
 
 
 def named(text: str) -> str:
-    return "res_" + blake2b(text.encode(), digest_size=12).hexdigest()
+    return "res_" + lettered(blake2b(text.encode(), digest_size=12).digest())
 
 
 def from_(summariser: Summariser) -> Any:
@@ -197,7 +198,7 @@ def test_whole_results_that_may_be_cited_are_named_and_secrets_are_taken_out() -
     talk = (user("My key is hunter2. Look."), *loop(6))
     matter = Matter(messages=talk, start=0, stop=len(talk))
     snap = a_snap(8_000, summarisers=lambda: (OWN,), redact=lambda text: text.replace("hunter2", "[redacted]"))
-    reference = "res_" + "0" * 24
+    reference = "res_" + "a" * 24
     leaky = GOOD.replace("- Steel", "- The key is hunter2. Steel")
     played = play(narrated(matter, snap, REPORT, most=1_000, refer=lambda text: reference), (from_(OWN), says(leaky)))
     assert played.result.references == (reference,)

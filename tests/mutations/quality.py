@@ -140,8 +140,8 @@ MUTATIONS = (
     Mutation(
         "F78",
         "proxy/core/completing.py",
-        'id="cmp_" + name), stored\n',
-        'id="cmp_" + name), ()\n',
+        "    return named_by_content(told), stored\n",
+        "    return named_by_content(told), ()\n",
         ("tests/core/test_completing.py::test_a_rule_of_a_request_that_is_gone_stands_in_the_notes",),
     ),
 )
