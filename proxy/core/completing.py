@@ -16,7 +16,7 @@ import msgspec
 from proxy.core import kept, rules
 from proxy.core.compaction import named_by_content
 from proxy.core.conversation import Message
-from proxy.core.fence import sealed, unfenced
+from proxy.core.fence import sealed
 from proxy.core.groups import opening, turns
 from proxy.core.measure import Room, estimate
 from proxy.core.narrative import fitted, read, rendered
@@ -83,17 +83,10 @@ def completed(
 
 
 def _harmless(notes: Notes) -> Notes:
-    """`notes` in which nobody's text closes a fence of ours, or passes for a line of ours. The narrative is so already
-    (`gate`)."""
-    return msgspec.structs.replace(
-        notes,
-        pins=tuple(msgspec.structs.replace(pin, text=sealed(pin.text)) for pin in notes.pins),
-        ledger=tuple(
-            msgspec.structs.replace(entry, text=unfenced(entry.text), source=unfenced(entry.source))
-            for entry in notes.ledger
-        ),
-        calls=tuple((unfenced(name), count) for name, count in notes.calls),
-    )
+    """`notes` in which no words of the user pass for a line of ours. That nobody closes a fence of ours is seen to
+    where they are rendered; the narrative is sealed already (`gate`)."""
+    pins = tuple(msgspec.structs.replace(pin, text=sealed(pin.text)) for pin in notes.pins)
+    return msgspec.structs.replace(notes, pins=pins)
 
 
 def _relieved(notes: Notes, tokens: int) -> Notes:

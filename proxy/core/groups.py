@@ -64,12 +64,6 @@ def opening(messages: tuple[Message, ...], turn: Turn) -> tuple[int, ...]:
     return tuple(found)
 
 
-def newest_request(messages: tuple[Message, ...]) -> int | None:
-    """Index of the first message of the newest run of user messages; None without any."""
-    found = turns(messages)
-    return found[-1].first if found else None
-
-
 class Repaired(msgspec.Struct, frozen=True, kw_only=True):
     """A history fit to be sent, and how many repairs that took."""
 

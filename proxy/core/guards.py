@@ -166,16 +166,3 @@ def floor(*, system: int, tools: int, newest: int, most: int) -> Floor | None:
         return None
     part, tokens = max(sizes, key=lambda each: each[1])
     return Floor(part=part, tokens=tokens, total=total, most=most, alone=tokens > most)
-
-
-def stored(guard: Guard) -> bytes:
-    """`guard` as JSON, for the store."""
-    return msgspec.json.encode(guard)
-
-
-def recalled(data: bytes) -> Guard:
-    """The guard that `data` holds; a fresh one where nothing, or nothing readable, was stored."""
-    try:
-        return msgspec.json.decode(data, type=Guard)
-    except msgspec.DecodeError:
-        return Guard()

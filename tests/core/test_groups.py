@@ -29,8 +29,6 @@ def test_a_turn_begins_with_neighbouring_user_messages_and_system_messages_do_no
     assert groups.turns(said) == (Turn(first=2, last=6), Turn(first=7, last=7))
     assert groups.opening(said, groups.turns(said)[0]) == (2, 4)
     assert groups.opening(said, groups.turns(said)[1]) == (7,)
-    assert groups.newest_request(said) == 7
-    assert groups.newest_request((system("s"), model("Hi"))) is None
 
 
 def test_groups_of_parallel_calls_hold_all_results() -> None:

@@ -23,9 +23,7 @@ from proxy.core.guards import (
     allowed,
     floor,
     moved,
-    recalled,
     stopped,
-    stored,
 )
 
 START = moved(Guard(), Faced(model="m", window=8_000))
@@ -132,22 +130,12 @@ EVENTS = st.one_of(
 @given(st.lists(EVENTS, max_size=30), st.integers(1, 10))
 def test_whatever_happens_a_manual_compaction_and_a_small_usage_set_it_right(events: list[Event], limit: int) -> None:
     guard = after(*events)
-    assert recalled(stored(guard)) == guard
+    assert msgspec.json.decode(msgspec.json.encode(guard), type=Guard) == guard, "as it lies in an anchor"
     assert may(guard, manual=True, limit=limit) == Allowed(compaction=True, model=True)
     assert may(guard, projected=7_800, limit=limit).compaction
     assert (stopped(guard, limit) == "") == (may(guard, limit=limit) == Allowed(compaction=True, model=True))
     assert after(BELOW, Wrote(), guard=guard).pause is None
     assert may(after(BELOW, Wrote(), guard=guard), limit=limit) == Allowed(compaction=True, model=True)
-
-
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"failures":"x"}', b'{"pause":"unheard_of"}', b"\xff"])
-def test_what_cannot_be_read_is_a_fresh_guard(data: bytes) -> None:
-    assert recalled(data) == Guard()
-
-
-def test_a_fresh_guard_is_small_and_later_members_do_no_harm() -> None:
-    assert stored(Guard()) == b"{}"
-    assert recalled(msgspec.json.encode({"failures": 2, "later": True})) == Guard(failures=2)
 
 
 # -- the floor -------------------------------------------------------------------------------------------------------
