@@ -6,6 +6,8 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 ARGS ?=
+PEERS ?=
+AGAINST ?=
 
 help: ## what there is to run
 	@printf 'Weirgate\n\n'
@@ -17,7 +19,7 @@ help: ## what there is to run
 install: ## .venv with everything locked and hashed (again: under a second)
 	@scripts/install.sh
 
-clients: install ## the real clients that tests drive: LangChain, llm, openai for Node
+clients: install ## the real clients that tests drive: LangChain, llm, openai for Node, the Vercel AI SDK
 	@scripts/clients.sh
 
 test: clients ## all tests
@@ -50,8 +52,8 @@ format: install ## format the code and apply the fixes that are safe
 demo: install ## a real local model, forty turns, directly and through the gateway
 	@$(BIN)/python demo/run.py $(ARGS)
 
-bench: install ## direct, nginx, a bare pass-through and the gateway, side by side
-	@$(BIN)/python benchmarks/run.py $(ARGS)
+bench: install ## direct, nginx, a bare pass-through and the gateway, side by side (PEERS=1: other gateways; AGAINST=commit)
+	@$(BIN)/python benchmarks/run.py $(if $(PEERS),--peers) $(if $(AGAINST),--against $(AGAINST)) $(ARGS)
 
 lock: install ## write the locks anew (ARGS=--upgrade for newer versions)
 	@scripts/lock.sh $(ARGS)

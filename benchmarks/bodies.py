@@ -17,6 +17,7 @@ KB = 1024
 MB = 1024 * KB
 GROWN = 12  # files in a growing series
 SALT = "%%%%SALTSALT%%%%"  # load.c writes 16 new characters over each
+TIGHT = "tight"  # the model whose window is a fraction of a 2 MB history; the gateway's policy says so
 
 WORDS = tuple(
     """
@@ -48,9 +49,10 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Bodies(msgspec.Struct, frozen=True, kw_only=True):
-    """Name -> the files that the generator cycles over."""
+    """Name -> the files that the generator cycles over; and every model they ask for, for peers that list theirs."""
 
     files: dict[str, tuple[Path, ...]]
+    models: tuple[str, ...]
 
 
 def prose(chance: random.Random, size: int) -> str:
@@ -168,20 +170,39 @@ def grown(messages: Sequence[Message], count: int) -> Iterator[tuple[Message, ..
         yield (*messages, *added[:number])
 
 
-def write_bodies(folder: Path, *, paced_chunks: int) -> Bodies:
-    """All bodies as files in `folder`; `paced_chunks` is the length of a paced stream, one chunk every 20 ms."""
+def salted(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The same history with something new in each message, so that no request has a message of an earlier one."""
+    return tuple(msgspec.structs.replace(message, content=f"{SALT} {message.content}") for message in messages)
+
+
+def retold(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The same history as another conversation: its first request (which the system message precedes) differs."""
+    first = msgspec.structs.replace(messages[1], content=f"At the other weir: {messages[1].content}")
+    return (messages[0], first, *messages[2:])
+
+
+def write_bodies(folder: Path, *, paced_chunks: int, held_chunks: int) -> Bodies:
+    """All bodies as files in `folder`. A paced stream has `paced_chunks`, one every 20 ms; one that is only held open
+    `held_chunks`, one every 100 ms."""
     large = agent_history(400, 2 * MB)
+    paced, held = f"sse-{paced_chunks}-20", f"sse-{held_chunks}-100"
     made: dict[str, tuple[bytes, ...]] = {
         "1 KB": (encoded(small_talk()),),
+        "1 KB new": (encoded(salted(small_talk())),),
         "300 KB": (encoded(agent_history(150, 300 * KB), tools=True),),
+        "1 MB of 20": (encoded(agent_history(20, MB), tools=True),),
+        "1 MB of 2000": (encoded(agent_history(2000, MB), tools=True),),
         "2 MB": (encoded(large, tools=True),),
+        "2 MB cold": (encoded(salted(large), tools=True),),
         "2 MB grown": tuple(encoded(history, tools=True) for history in grown(large, GROWN)),
+        "2 MB tight": (encoded(retold(large), model=TIGHT, tools=True),),
         "burst": (encoded(small_talk(), model="sse-200-0", stream=True),),
-        "paced": (encoded(small_talk(), model=f"sse-{paced_chunks}-20", stream=True),),
+        "paced": (encoded(small_talk(), model=paced, stream=True),),
+        "held": (encoded(small_talk(), model=held, stream=True),),
     }
     files: dict[str, tuple[Path, ...]] = {}
     for name, contents in made.items():
         files[name] = tuple(folder / f"{name.replace(' ', '-')}-{number}.json" for number in range(len(contents)))
         for path, content in zip(files[name], contents, strict=True):
             path.write_bytes(content)
-    return Bodies(files=files)
+    return Bodies(files=files, models=("bench", TIGHT, "sse-200-0", paced, held))

@@ -1,6 +1,6 @@
 /* A closed-loop load generator: one thread, epoll, every answer checked.
  *
- *   load HOST PORT PATH MODE CONCURRENCY SECONDS BODY-FILE...         MODE is json or sse
+ *   load [-H 'NAME: VALUE']... HOST PORT PATH MODE CONCURRENCY SECONDS BODY-FILE...         MODE is json or sse
  *
  * Each connection sends a body, reads the whole answer and sends the next; with several files it cycles over them in order.
  * Nothing new is sent after SECONDS, but what is in flight is waited for, so that requests, CPU and errors belong together
@@ -28,7 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SALT = 16, PIECES = 256, IN_CAP = 256 * 1024, EVENTS = 512, CONNECT_ERRORS_MAX = 50 };
+enum { SALT = 16, PIECES = 1000, HEAD_CAP = 4096, IN_CAP = 256 * 1024, EVENTS = 512, CONNECT_ERRORS_MAX = 50 };
 static const char SALT_MARK[] = "%%%%SALTSALT%%%%";
 
 struct body { /* the request cut into pieces; an odd piece is a salt, filled in per request */
@@ -72,6 +72,7 @@ static struct series latency, ttfb, delay;
 static unsigned long served, reconnects, bad_status, incomplete, broken, connect_errors, salt_serial, salt_seed;
 static uint64_t bytes_in, started, deadline, last_answer;
 static char first_error[200];
+static char more_headers[2048]; /* each with its line end */
 
 static uint64_t now_ns(void) {
     struct timespec t;
@@ -376,7 +377,7 @@ static void load_body(struct body *b, const char *file, const char *path, const 
         exit(2);
     }
     size_t len = (size_t)ftell(f);
-    char *text = malloc(len + 1), *head = malloc(1024);
+    char *text = malloc(len + 1), *head = malloc(HEAD_CAP);
     rewind(f);
     if (!text || !head || fread(text, 1, len, f) != len)
         exit(2);
@@ -387,9 +388,9 @@ static void load_body(struct body *b, const char *file, const char *path, const 
         sscanf(model + 13, "%ld-%ld", &b->chunks, &b->pause_ms);
     /* pieces: head, (empty) salt, text, salt, text ... */
     b->piece[0].iov_base = head;
-    b->piece[0].iov_len = (size_t)snprintf(head, 1024,
+    b->piece[0].iov_len = (size_t)snprintf(head, HEAD_CAP,
         "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nAuthorization: Bearer benchmark\r\n"
-        "Content-Length: %zu\r\n\r\n", path, host, len);
+        "%sContent-Length: %zu\r\n\r\n", path, host, more_headers, len);
     b->total = b->piece[0].iov_len + len;
     b->pieces = 2;
     for (char *from = text, *end = text + len; from; ) {
@@ -457,10 +458,14 @@ static void run(struct conn *conns, int count, uint64_t drain) {
 }
 
 int main(int argc, char **argv) {
+    for (; argc > 2 && strcmp(argv[1], "-H") == 0; argc -= 2, argv += 2) {
+        strncat(more_headers, argv[2], sizeof more_headers - strlen(more_headers) - 3);
+        strcat(more_headers, "\r\n");
+    }
     int count = argc > 7 ? atoi(argv[5]) : 0;
     double seconds = argc > 7 ? atof(argv[6]) : 0;
     if (count < 1 || seconds <= 0) {
-        fprintf(stderr, "load HOST PORT PATH json|sse CONCURRENCY SECONDS BODY-FILE...\n");
+        fprintf(stderr, "load [-H HEADER]... HOST PORT PATH json|sse CONCURRENCY SECONDS BODY-FILE...\n");
         return 2;
     }
     prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -486,7 +491,7 @@ int main(int argc, char **argv) {
     if (sse && stream)
         for (int i = 0; i < count; i++)
             conns[i].start_at = started + (uint64_t)((double)i / count * 0.9 * seconds * 1e9);
-    run(conns, count, stream + 10000000000u);
+    run(conns, count, stream + 30000000000u);
     report();
     return 0;
 }

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from benchmarks.bodies import Bodies
-from benchmarks.cases import Case
-from benchmarks.contenders import CHAT, Running
+from benchmarks.cases import Case, Plan, sample_seconds, stream_seconds
+from benchmarks.launch import CHAT, Running
 from benchmarks.processes import Cores, cpu_ns, pinned, tree
+
+DRAIN_SECONDS = 60.0  # what is in flight at the end of a sample is waited for
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +41,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     load: Load
     cpu_us: float  # of the contender's processes, per whole answer
     chunk_cpu_us: float  # the same per chunk; 0 without chunks
+    beside: Load | None = None  # what the client beside it got
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +60,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     delay_p99_us: float
     errors: int
     first_error: str
+    beside_rps: float = 0.0
 
 
 class Generator(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,29 +70,66 @@ class Generator(msgspec.Struct, frozen=True, kw_only=True):
     bodies: Bodies
     cores: Cores
 
-    def sample(self, case: Case, contender: Running, seconds: float) -> Sample:
+    def command(self, contender: Running, body: str, mode: str, in_flight: int, seconds: float) -> tuple[str, ...]:
+        headers = [part for line in contender.headers for part in ("-H", line)]
+        files = [str(file) for file in self.bodies.files[body]]
+        address = ("127.0.0.1", str(contender.port), CHAT)
+        return (str(self.program), *headers, *address, mode, str(in_flight), str(seconds), *files)
+
+    @contextlib.contextmanager
+    def running(
+        self, contender: Running, body: str, mode: str, in_flight: int, seconds: float
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """A generator at work; it is gone when the block is left."""
+        command = self.command(contender, body, mode, in_flight, seconds)
+        with pinned(self.cores.rest):
+            started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        with started as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def load(self, contender: Running, body: str, mode: str, in_flight: int, seconds: float) -> Load:
         """Raises RuntimeError where the generator itself fails (never because of what the contender answers)."""
+        with self.running(contender, body, mode, in_flight, seconds) as process:
+            return result(process, seconds)
+
+    def sample(self, case: Case, contender: Running, plan: Plan, seconds: float | None = None) -> Sample:
+        """Raises RuntimeError as `load` does. `seconds`: other than the plan's."""
+        seconds = sample_seconds(case, plan) if seconds is None else seconds
         mode = "json" if case.kind == "json" else "sse"
-        files = [str(file) for file in self.bodies.files[case.body]]
-        command = [str(self.program), "127.0.0.1", str(contender.port), CHAT, mode, str(case.in_flight), str(seconds)]
         processes = tree(contender.pid)
         before = cpu_ns(processes)
-        with pinned(self.cores.rest):
-            done = subprocess.run(command + files, capture_output=True, timeout=seconds + 60)
+        beside = None
+        if case.beside:
+            with self.running(contender, case.beside, "json", 1, seconds + stream_seconds(plan)) as process:
+                load = self.load(contender, case.body, mode, case.in_flight, seconds)
+                beside = result(process, seconds)
+        else:
+            load = self.load(contender, case.body, mode, case.in_flight, seconds)
         used = (cpu_ns(processes) - before) / 1e3
-        if done.returncode != 0:
-            raise RuntimeError(f"the generator failed: {done.stderr.decode(errors='replace').strip()}")
-        load = msgspec.json.decode(done.stdout, type=Load)
         return Sample(
             load=load,
             cpu_us=used / load.requests if load.requests else 0.0,
-            chunk_cpu_us=used / load.chunks if load.chunks else 0.0,
+            chunk_cpu_us=used / load.chunks if load.chunks and not beside else 0.0,
+            beside=beside,
         )
+
+
+def result(process: subprocess.Popen[bytes], seconds: float) -> Load:
+    """What a generator that was started for `seconds` found. Raises RuntimeError where it failed."""
+    said, complained = process.communicate(timeout=seconds + DRAIN_SECONDS)
+    if process.returncode != 0:
+        raise RuntimeError(f"the generator failed: {complained.decode(errors='replace').strip()}")
+    return msgspec.json.decode(said, type=Load)
 
 
 def medians(contender: str, samples: Sequence[Sample]) -> Row:
     """Of each figure on its own. A sample without one whole answer has no figures, only errors."""
     whole = [sample for sample in samples if sample.load.requests]
+    beside = [sample.beside for sample in samples if sample.beside is not None]
+    every = [sample.load for sample in samples] + beside
 
     def median(values: list[float]) -> float:
         return statistics.median(values) if values else 0.0
@@ -104,6 +146,7 @@ def medians(contender: str, samples: Sequence[Sample]) -> Row:
         ttfb_p50_us=median([sample.load.ttfb_p50_us for sample in whole]),
         delay_p50_us=median([sample.load.delay_p50_us for sample in whole]),
         delay_p99_us=median([sample.load.delay_p99_us for sample in whole]),
-        errors=sum(sample.load.errors for sample in samples),
-        first_error=next((sample.load.first_error for sample in samples if sample.load.first_error), ""),
+        errors=sum(load.errors for load in every),
+        first_error=next((load.first_error for load in every if load.first_error), ""),
+        beside_rps=median([load.rps for load in beside]),
     )

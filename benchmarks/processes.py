@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
+import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -67,22 +69,38 @@ class Child:
         return "\n".join(self._log.read_text(errors="replace").strip().splitlines()[-lines:])
 
     def stop(self) -> None:
-        """Ask, wait, insist: after this it is gone. Safe to call twice."""
+        """Ask, wait, insist: after this it is gone, and the processes that it started. Safe to call twice."""
         if self.ended:
             return
+        family = tree(self.pid)[1:]
         self._process.terminate()
         try:
             self.ends_within(STOP_SECONDS)
         finally:  # also where a second Ctrl-C cuts the waiting short
             self._process.kill()
             self._process.wait()
+            for pid in family:  # by their own ids; those that it has ended itself are gone by now
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
 
 
-def start(command: Sequence[str], *, core: int | None, folder: Path, log: Path) -> Child:
-    """Start `command` in `folder`. Raises OSError where it cannot be run."""
+def start(
+    command: Sequence[str], *, core: int | None, folder: Path, log: Path, environment: Mapping[str, str] | None = None
+) -> Child:
+    """Start `command` in `folder`; without an `environment` it inherits ours. Raises OSError where it cannot be run."""
     with log.open("wb") as output, pinned(core):
-        process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        )
     return Child(process, log)
+
+
+def allow_many_files() -> None:
+    """A thousand open streams are two thousand sockets in a proxy: our children may open what the system allows us."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def tree(pid: int) -> tuple[int, ...]:
