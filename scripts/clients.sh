@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes what tests/clients drives: .venv-clients (LangChain, llm) and tests/clients/node/node_modules (openai for Node),
-# locked and hashed. Idempotent: a second run compares two fingerprints and ends. Without Node its part is left out, and
-# said; the tests count that aloud, and in CI it is a failure.
+# Makes what tests/clients drives: .venv-clients (LangChain, llm) and tests/clients/node/node_modules (openai for Node,
+# the Vercel AI SDK), locked and hashed. Idempotent: a second run compares two fingerprints and ends. Without Node its
+# part is left out, and said; the tests count that aloud, and in CI it is a failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -27,14 +27,14 @@ node_clients() {
         { apt-get -qq update && apt-get -qq install -y --no-install-recommends nodejs npm; } >/dev/null || true
     fi
     if ! command -v npm >/dev/null || ! command -v node >/dev/null; then
-        say "no node and npm here: the JavaScript client is left out (Debian: apt-get install nodejs npm)"
+        say "no node and npm here: the JavaScript clients are left out (Debian: apt-get install nodejs npm)"
         return
     fi
     print=$(fingerprint "$folder/package-lock.json" scripts/clients.sh)
     current "$folder/node_modules/.installed" "$print" && return
-    say "installing the JavaScript client"
+    say "installing the JavaScript clients"
     if ! npm --prefix "$folder" ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null; then
-        say "npm failed: the JavaScript client is left out"
+        say "npm failed: the JavaScript clients are left out"
         return
     fi
     printf '%s\n' "$print" >"$folder/node_modules/.installed"

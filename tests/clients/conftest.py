@@ -25,7 +25,7 @@ PLAIN = replay.Recording(
 
 @pytest.fixture(scope="session")
 def provider() -> Iterator[replay.Provider]:
-    with replay.provider({**recorded.streams(), **recorded.broken(), MODEL: PLAIN}) as server:
+    with replay.provider({**recorded.streams(), **recorded.bodies(), **recorded.broken(), MODEL: PLAIN}) as server:
         yield server
 
 

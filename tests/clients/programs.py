@@ -1,6 +1,16 @@
 """The client programs: where they are, whether they are there, and one run of one of them.
 
 They are made by `make clients`. What is absent is skipped aloud, except in CI, where it is a failure.
+
+A reader gets tasks and reads one answer for each. A task: `base_url`, `model`; and, each with a default, `messages` (as
+on the wire), `stream` (true), `usage` (asked for in a stream), `tools` (definitions as on the wire; the client executes
+none), `extra` (further members of the request), `key`, and `results` (a text for each tool's name: the client answers
+the calls with them in its own way and asks again, at most three times).
+
+An answer: `text`, `calls` (each `id`, `name`, `arguments` parsed, None where it is no JSON), `finish` (every finish
+reason, as the server said it), `usage` (in the client's own terms), `tokens` ([input, output] or None), `messages` (how
+many the client believes it was given), `ids` (the distinct ids of the response), `error` (None, or its `kind`, `status`
+and `code`), and `next` (the answer after `results`). Some clients add what only they know.
 """
 
 from __future__ import annotations
@@ -12,7 +22,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -27,12 +37,25 @@ READERS: Mapping[str, Sequence[str]] = {
     "openai-python": (sys.executable, str(HERE / "python" / "openai_reader.py")),
     "langchain": (str(CLIENTS_BIN / "python"), str(HERE / "python" / "langchain_reader.py")),
     "openai-node": ("node", str(NODE_FOLDER / "openai_reader.mjs")),
+    "vercel": ("node", str(NODE_FOLDER / "vercel_reader.mjs"), "compatible"),
+    "vercel-openai": ("node", str(NODE_FOLDER / "vercel_reader.mjs"), "openai"),
 }
 
 TALKERS: Mapping[str, Sequence[str]] = {
     "openai-python": (sys.executable, str(HERE / "python" / "openai_talker.py")),
     "openai-node": ("node", str(NODE_FOLDER / "openai_talker.mjs")),
 }
+
+NODE_PACKAGES: Mapping[str, str] = {"openai-node": "openai", "vercel": "ai", "vercel-openai": "ai"}
+"""The package that each JavaScript client is."""
+
+
+class Ask(NamedTuple):
+    """One answer to read: of which model, whether usage is asked for, as a stream or as one JSON body."""
+
+    model: str
+    usage: bool = True
+    stream: bool = True
 
 
 def in_ci() -> bool:
@@ -43,12 +66,11 @@ def missing(client: str) -> str:
     """What this client needs and does not find here, or nothing."""
     if client in ("langchain", "llm"):
         return "" if (CLIENTS_BIN / "llm").exists() else ".venv-clients is absent: run `make clients`"
-    if client == "openai-node":
+    if package := NODE_PACKAGES.get(client):
         if shutil.which("node") is None:
             return "there is no node here (Debian: apt-get install nodejs npm)"
-        return (
-            "" if (NODE_FOLDER / "node_modules" / "openai").is_dir() else "node_modules is absent: run `make clients`"
-        )
+        there = (NODE_FOLDER / "node_modules" / package).is_dir()
+        return "" if there else f"{package} is absent from node_modules: run `make clients`"
     return ""
 
 
@@ -60,8 +82,15 @@ def need(client: str) -> None:
         pytest.skip(f"{client}: {lack}")
 
 
-def run(command: Sequence[str], folder: Path, *, said: str = "", environment: Mapping[str, str] | None = None) -> str:
-    """Standard output of a program that must succeed."""
+def run(
+    command: Sequence[str],
+    folder: Path,
+    *,
+    said: str = "",
+    environment: Mapping[str, str] | None = None,
+    seconds: float = SECONDS,
+) -> str:
+    """Standard output of a program that must succeed within `seconds`."""
     clean = {
         name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "LLM_", "LANGSMITH_"))
     }
@@ -72,7 +101,7 @@ def run(command: Sequence[str], folder: Path, *, said: str = "", environment: Ma
         env={**clean, **_quiet(folder), **(environment or {})},
         capture_output=True,
         text=True,
-        timeout=SECONDS,
+        timeout=seconds,
         check=False,
     )
     assert done.returncode == 0, f"{command[0]} ended with {done.returncode}\n{done.stderr[-3000:]}"
@@ -85,15 +114,21 @@ def _quiet(folder: Path) -> dict[str, str]:
     return {"NO_PROXY": "127.0.0.1", "HOME": str(folder), "LLM_USER_PATH": str(folder), "PATH": path}
 
 
-def read(
-    client: str, base_urls: Sequence[str], reads: Sequence[tuple[str, bool]], folder: Path
-) -> list[dict[tuple[str, bool], Any]]:
-    """What a client reads of each (model, include usage) at each base URL, all in one process."""
-    tasks = [{"base_url": url, "model": model, "usage": usage} for url in base_urls for model, usage in reads]
-    results = json.loads(run(READERS[client], folder, said=json.dumps(tasks)))
-    assert len(results) == len(tasks)
-    size = len(reads)
-    return [dict(zip(reads, results[at : at + size], strict=True)) for at in range(0, len(results), size)]
+def ask(
+    client: str, tasks: Sequence[Mapping[str, Any]], folder: Path, *, seconds: float = SECONDS
+) -> list[dict[str, Any]]:
+    """One answer for each task, as this client reads it, all in one process."""
+    said = run(READERS[client], folder, said=json.dumps(tasks), seconds=seconds)
+    answers: list[dict[str, Any]] = json.loads(said)
+    assert len(answers) == len(tasks)
+    return answers
+
+
+def read(client: str, base_urls: Sequence[str], asks: Sequence[Ask], folder: Path) -> list[dict[Ask, Any]]:
+    """What a client reads of each ask at each base URL, all in one process."""
+    answers = ask(client, [{"base_url": url, **one._asdict()} for url in base_urls for one in asks], folder)
+    size = len(asks)
+    return [dict(zip(asks, answers[at : at + size], strict=True)) for at in range(0, len(answers), size)]
 
 
 def talk(client: str, tasks: Sequence[Mapping[str, Any]], folder: Path) -> list[list[dict[str, Any]]]:

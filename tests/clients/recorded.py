@@ -12,6 +12,7 @@ from tests import data
 from tests.clients.replay import Recording
 
 AT_ONCE = "error-at-once"
+AS_JSON = ".json"
 HALVES = "openai/chat/openai-text"
 ERRORS = "openai/responses/openai-error.1"
 REFUSAL = "openai/responses/reasoning-model-temperature-error"
@@ -29,6 +30,15 @@ def streams() -> dict[str, Recording]:
     for answer in data.provider_streams():
         if answer.is_stream and all(map(_is_chat, payloads := answer.payloads())):
             found[f"{answer.package}/{answer.name}"] = Recording(payloads)
+    return found
+
+
+def bodies() -> dict[str, Recording]:
+    """Every recorded chat completion that was one JSON body, by package and name."""
+    found = {}
+    for answer in data.provider_streams():
+        if not answer.is_stream and json.loads(body := answer.body()).get("object") == "chat.completion":
+            found[f"{answer.package}/{answer.name}{AS_JSON}"] = Recording([], body=body)
     return found
 
 

@@ -20,11 +20,12 @@ PIECE = 611
 
 class Recording(NamedTuple):
     """What one model name answers. `done`: the stream ends with `[DONE]`. `status` other than 200: `payloads[0]` is
-    the whole JSON body."""
+    the whole JSON body. `body`: what whoever does not stream is given, where that was recorded too."""
 
     payloads: Sequence[bytes]
     done: bool = True
     status: int = 200
+    body: bytes = b""
 
 
 class Provider(ThreadingHTTPServer):
@@ -95,7 +96,7 @@ class _Handler(BaseHTTPRequestHandler):
             usage = bool((request.get("stream_options") or {}).get("include_usage"))
             self._stream(b"".join(events(recording, usage=usage)))
         else:
-            self._json(200, whole(recording))
+            self._json(200, recording.body or whole(recording))
 
     def _json(self, status: int, body: bytes) -> None:
         self.send_response(status)

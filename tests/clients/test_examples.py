@@ -21,6 +21,7 @@ ANSWER = "A weir keeps a river from overflowing."
 RUNNABLE: Mapping[str, tuple[str, Sequence[str], int]] = {
     "openai_sdk.py": ("openai-python", (sys.executable,), 1),
     "openai_sdk.mjs": ("openai-node", ("node",), 1),
+    "vercel_ai_sdk.mjs": ("vercel", ("node",), 1),
     "langchain_chat.py": ("langchain", (str(programs.CLIENTS_BIN / "python"),), 1),
     "llm.sh": ("llm", ("bash", "-euo", "pipefail"), 2),
 }
@@ -44,7 +45,7 @@ def test_an_example_prints_the_answer_that_came_through_the_gateway(name: str, g
     client, command, times = RUNNABLE[name]
     programs.need(client)
     example = shutil.copy(EXAMPLES / name, tmp_path)
-    if client == "openai-node":  # a module looks for its libraries beside itself
+    if client in programs.NODE_PACKAGES:  # a module looks for its libraries beside itself
         (tmp_path / "node_modules").symlink_to(programs.NODE_FOLDER / "node_modules")
     said = programs.run([*command, str(example)], tmp_path, environment={"WEIRGATE_URL": gateway})
     assert said.splitlines() == [ANSWER] * times

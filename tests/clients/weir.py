@@ -21,12 +21,13 @@ _BOUND = re.compile(r"listening on (http://127\.0\.0\.1:\d+)")
 
 
 @contextmanager
-def serving(upstream: str, folder: Path) -> Iterator[str]:
-    """The gateway's base URL (with `/v1`) while the block runs. It binds a free port and says which."""
+def serving(upstream: str, folder: Path, *options: str) -> Iterator[str]:
+    """The gateway's base URL (with `/v1`) while the block runs. It binds a free port and says which. `options`: more
+    of its command line, with paths relative to `folder`."""
     log = folder / "weirgate.log"
     with log.open("wb") as output:
         child = subprocess.Popen(
-            [str(COMMAND), "serve", "--upstream", upstream, "--port", "0"],
+            [str(COMMAND), "serve", "--upstream", upstream, "--port", "0", *options],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
