@@ -7,6 +7,10 @@
 At each recorded assistant message the prompt for the history before it is made as the gateway makes it, and asked: are
 the identifiers there that this message uses and that had appeared before? Three definitions of an identifier are tried,
 none of them the ledger's own. A step counts for recall where its prompt fits the window; the others are `over`.
+
+The figures are lower than those of `tests/scenarios/test_recorded_conversations.py`, which counts the same things:
+there the provider takes four characters for a token, here a token is what our estimate says, and that is near what a
+real tokenizer counts in code and listings. The same window holds about a tenth less text here.
 """
 
 from __future__ import annotations

@@ -36,6 +36,10 @@ settings = typer.Typer(
     epilog=CODES,
 )
 app.add_typer(settings, name="settings")
+skills = typer.Typer(
+    help="Skills of all organisations: list, check.", no_args_is_help=True, rich_markup_mode=None, epilog=CODES
+)
+app.add_typer(skills, name="skills")
 
 ConfigFile = Annotated[
     Path | None,
@@ -77,6 +81,14 @@ ClientKey = Annotated[
 EndUser = Annotated[
     str | None,
     typer.Option("--user", metavar="NAME", help="An end user, as requests name it (safety_identifier, else user)."),
+]
+SkillFolders = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="[FOLDER]...",
+        help="Folders of skills; without them those of the configuration.",
+        show_default=False,
+    ),
 ]
 Text = Annotated[Literal["text", "json"], typer.Option("--format", help="For people, or for programs.")]
 
@@ -205,6 +217,53 @@ def compact(
     _end(lambda: run(asked, config, dict(os.environ)))
 
 
+@app.command(
+    epilog="Exit codes: 0 done, 1 the request is refused or nothing would be sent, 2 wrong use or configuration."
+)
+def explain(
+    file: Annotated[
+        str, typer.Argument(metavar="REQUEST", help="A chat completions request as it would be posted; - for stdin.")
+    ],
+    window: Annotated[
+        int | None, typer.Option(min=64, metavar="TOKENS", help="In another window than the known one.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Another model or agent than the request names.")] = None,
+    line: Annotated[int | None, typer.Option(min=1, help="Which line of a JSONL file.")] = None,
+    label: Annotated[
+        str | None, typer.Option(metavar="ID", help="The conversation's id where the client sends it in a header.")
+    ] = None,
+    diff: Annotated[
+        str | None, typer.Option(metavar="OTHER", help="Hold it against another request.", show_default=False)
+    ] = None,
+    policy: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Hold it against itself under this policy file.")
+    ] = None,
+    body: Annotated[bool, typer.Option("--body", help="Only the body that would go upstream, as it is.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    key: ClientKey = None,
+    url: AskedUrl = None,
+    config: ConfigFile = None,
+) -> None:
+    """What would go upstream for a request, layer by layer, and why.
+
+    Nothing is sent or stored. Asks the running server; where none runs, reads the configuration and its database.
+    """
+    from proxy.commands.explain import Asked, run
+
+    asked = Asked(
+        file=file,
+        window=window,
+        model=model,
+        line=line,
+        label=label,
+        other=diff,
+        policy=policy,
+        body=body,
+        as_json=json,
+    )
+    _end(lambda: run(asked, url, key, config, dict(os.environ)))
+
+
 @app.command(epilog="Exit codes: 0 fit to serve (there may be warnings), 1 it is not.")
 def check(config: ConfigFile = None, format: Text = "text") -> None:
     """Check the configuration and its policies.
@@ -320,6 +379,38 @@ def settings_reset(
     from proxy.commands.settings import reset, site
 
     _end(lambda: reset(site(config, url, key, user, dict(os.environ))))
+
+
+@skills.command("list", epilog=CODES)
+def skills_list(
+    folders: SkillFolders = None,
+    tenant: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only what this organisation has: its own and the shared ones.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    config: ConfigFile = None,
+) -> None:
+    """Show every skill: whose it is, when to use it, who may see it."""
+    from proxy.commands.skills import found, show_list
+
+    _end(lambda: show_list(found(folders, config, dict(os.environ)), tenant, json))
+
+
+@skills.command(
+    "check", epilog="Exit codes: 0 every skill is fit (there may be warnings), 1 one is refused, 2 no folder."
+)
+def skills_check(
+    folders: SkillFolders = None,
+    json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    config: ConfigFile = None,
+) -> None:
+    """Check every SKILL.md: what is refused and why, what is odd.
+
+    A running server leaves out what is refused here and keeps the rest.
+    """
+    from proxy.commands.skills import check_all, found
+
+    _end(lambda: check_all(found(folders, config, dict(os.environ)), json))
 
 
 def main() -> None:

@@ -8,22 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from typing import Literal, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy import policies as policy_folder
+from proxy.agents import Agents
+from proxy.agents.watch import AgentWatch
 from proxy.attempt import Target
 from proxy.calibration import Calibrations
 from proxy.catalogue import Catalogue, ranks_folder
+from proxy.configfile import Problem
+from proxy.core.agent import EMPTY, Agent
 from proxy.core.errors import WeirgateError
 from proxy.core.policy import ModelCard, Policy
+from proxy.core.steps import Caller
 from proxy.dialects.chat.request import Bounds
-from proxy.gateway import Destination, Gateway
+from proxy.gateway import Gateway
 from proxy.logs import log
 from proxy.metrics import Metrics
 from proxy.policies import PolicyWatch
@@ -32,12 +38,16 @@ from proxy.server.admin import Admin, admin_routes
 from proxy.server.auth import Keys, key_digest, keys_of
 from proxy.server.embeddings import Embeddings
 from proxy.server.endpoints import Chat, Desk, Endpoint, Health, Missing, Models, Ready, Scrape
+from proxy.server.explain import Explain
 from proxy.server.lifecycle import Drain
 from proxy.server.models import Listing
 from proxy.server.own_settings import OwnSettings
-from proxy.settings import Settings, refusal, resolve_model
+from proxy.server.traces import Traces
+from proxy.settings import Settings, agents_of, refusal, resolve_model
+from proxy.snapshots import Destination
 from proxy.store import KeyRow, Store
 from proxy.store.sqlite import from_url
+from proxy.tools.skills import SkillWatch
 from proxy.upstream import Deadlines, Upstream
 from proxy.upstream.beginnings import Beginnings
 from proxy.upstream.compatible import CompatibleUpstream
@@ -45,7 +55,7 @@ from proxy.upstream.counter import Counter
 from proxy.upstream.decoded import Decoded
 
 _POLL = 1.0
-"""Seconds between two looks at the policy folder."""
+"""Seconds between two looks at policies, agents and skills."""
 _NAMES = 4096
 """Model names whose destination is kept; clients may ask for any."""
 _DAY = 86_400.0
@@ -55,18 +65,81 @@ class Refused(Exception):
     """The configuration must not be served; the text says why."""
 
 
+class Hashed(Protocol):
+    """Something whose content has a hash."""
+
+    @property
+    def hash(self) -> str: ...
+
+
+class Reloaded(Protocol):
+    """What a reload did. `problems` of one that was not kept are of parts that were left out."""
+
+    @property
+    def current(self) -> Hashed: ...
+
+    @property
+    def changed(self) -> bool: ...
+
+    @property
+    def kept(self) -> bool: ...
+
+    @property
+    def problems(self) -> tuple[Problem, ...]: ...
+
+
+class Watched(Protocol):
+    """What is read again while the server runs."""
+
+    def poll(self) -> Reloaded | None: ...
+
+    def reload(self) -> Reloaded: ...
+
+
 class Places:
     """The `Directory`: where names lead and which keys open them, by the configuration in force."""
 
-    def __init__(self, settings: Settings, watch: PolicyWatch, catalogue: Catalogue) -> None:
+    def __init__(
+        self, settings: Settings, watch: PolicyWatch, agents: AgentWatch, skills: SkillWatch, catalogue: Catalogue
+    ) -> None:
         self._settings = settings
         self._watch = watch
+        self._agents = agents
+        self._skills = skills
         self._catalogue = catalogue
         self._known: dict[str, Destination | None] = {}
+        self._led: dict[tuple[str, str], Destination] = {}
         self._keys: Keys | None = None
         self.upstreams: Mapping[str, Upstream] = {name: upstream_of(name, settings) for name in settings.upstreams}
 
+    @property
+    def agents(self) -> Agents:
+        """The agents and the operator's prompt in force."""
+        return self._agents.current
+
+    def destination_of(self, name: str, caller: Caller) -> Destination | None:
+        """Where `name` leads for this caller: to an agent that it may know, else to a model of that name."""
+        agent = self._agents.current.agents.get(name)
+        if agent is None or not agent.seen_by(caller.tenant, caller.end_user):
+            return self.destination(name)
+        led = self._led.get((name, caller.tenant))
+        return led if led is not None and led.agent is agent else self._behind(agent, caller.tenant)
+
+    def _behind(self, agent: Agent, tenant: str) -> Destination | None:
+        """The destination of its model, with what the tenant's end users may select. Metrics see the model: they are
+        open to all, and an agent may not be."""
+        model = self.destination(agent.model)
+        if model is None:
+            return None
+        if len(self._led) >= _NAMES:
+            self._led.clear()
+        shelf = self._skills.current.of(tenant) if agent.skills else EMPTY
+        led = msgspec.structs.replace(model, agent=agent, shelf=shelf)
+        self._led[agent.name, tenant] = led
+        return led
+
     def destination(self, model: str) -> Destination | None:
+        """Where the model of that name is, whatever agents there are."""
         if model in self._known:
             return self._known[model]
         found = self._find(model)
@@ -82,7 +155,8 @@ class Places:
         configured = self._settings.upstreams[route.upstream]
         policy = self._watch.current.for_model(route.model)
         host = urlsplit(configured.base_url).hostname or ""
-        card = self._catalogue.card(route.model, host=host) or ModelCard(name=route.model)
+        unknown = ModelCard(name=route.model, means=self._catalogue.means(host))
+        card = self._catalogue.card(route.model, host=host) or unknown
         return Destination(
             target=Target(
                 upstream=self.upstreams[route.upstream],
@@ -95,6 +169,7 @@ class Places:
             pattern=route.pattern,
             attempts=configured.attempts,
             budget=configured.retry_budget,
+            base=self._agents.current.base,
         )
 
     def keys(self) -> Keys:
@@ -107,6 +182,7 @@ class Places:
     def forget(self) -> None:
         """After a reload: every name is looked up again."""
         self._known.clear()
+        self._led.clear()
 
 
 class Others:
@@ -136,25 +212,29 @@ class Application:
         self.settings = settings
         self.drain = drain
         self.watch = PolicyWatch(folder, window=settings.window)
+        self.agents = AgentWatch(agents_of(settings))
+        self.skills = SkillWatch(settings.skills.folders)
+        self._watches: Mapping[str, Watched] = {"policies": self.watch, "agents": self.agents, "skills": self.skills}
+        self._refused: set[str] = set()
         self.metrics = Metrics()
         self.catalogue = Catalogue()
-        self.places = Places(settings, self.watch, self.catalogue)
+        self.places = Places(settings, self.watch, self.agents, self.skills, self.catalogue)
         self.store = store or from_url(settings.store.url, content=settings.store.content != "strict")
         self._workers = ThreadPoolExecutor(max_workers=1, thread_name_prefix="weirgate-plan")
         self._counter = Counter(ranks_folder())
         self._pepper = b""
-        self._background: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[object]] = set()
         self._gateway: Gateway | None = None
         self._exact: Mapping[str, ASGIApp] = {}
         self._other: ASGIApp = Others(())
         self.failure: Exception | None = None
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        # Not a coroutine of its own: each costs a call every time that it is resumed.
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
-        else:
-            # Plain paths are looked up; what holds a parameter goes by the router.
-            await self._exact.get(scope["path"], self._other)(scope, receive, send)
+            return self._live(receive, send)
+        # Plain paths are looked up; what holds a parameter goes by the router.
+        return self._exact.get(scope["path"], self._other)(scope, receive, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         """The lifespan protocol. What must not start is kept in `failure`, for whoever runs the server to tell."""
@@ -236,8 +316,8 @@ class Application:
         )
 
     def reload(self) -> None:
-        """SIGHUP: read the policies again."""
-        self._later(self._reload(self.watch.reload))
+        """SIGHUP: read policies, agents and skills again."""
+        self._later(self._reload_all())
 
     def _routes(self, gateway: Gateway) -> tuple[Mapping[str, ASGIApp], ASGIApp]:
         limits = self.settings.server.limits
@@ -261,13 +341,15 @@ class Application:
             pepper=self._pepper,
             configured=self._configured_keys(),
             refresh=self.read_keys,
-            reload=self._reload_now,
+            reload=self._reload_all,
         )
         endpoints = [
             Chat(desk),
             Embeddings(desk),
             Models(desk, listing),
             OwnSettings(desk),
+            Traces(desk),
+            Explain(desk),
             Health(desk),
             Ready(desk),
             Scrape(desk),
@@ -276,40 +358,47 @@ class Application:
         exact = {endpoint.route: endpoint for endpoint in endpoints if "{" not in endpoint.route}
         return exact, Others([each for each in endpoints if "{" in each.route], Missing(desk))
 
-    def _later(self, work: Coroutine[None, None, None]) -> None:
+    def _later(self, work: Coroutine[None, None, object]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
     async def _look_after(self) -> None:
-        """Policies that changed are taken into use; what nobody used for the retention time is deleted once a day."""
+        """What changed on disk is taken into use; what nobody used for the retention time is deleted once a day."""
         retention = self.settings.store.retention_days
         purged = time.monotonic() - _DAY
         while True:
             await asyncio.sleep(_POLL)
-            await self._reload(self.watch.poll)
+            for what, watched in self._watches.items():
+                await self._reload(what, watched.poll)
             if retention is not None and time.monotonic() - purged >= _DAY:
                 purged = time.monotonic()
                 for tenant in self.places.keys().tenants():
                     await self.store.purge(tenant, time.time() - retention * _DAY)
 
-    async def _reload(self, read: Callable[[], policy_folder.Reload | None]) -> None:
+    async def _reload(self, what: str, read: Callable[[], Reloaded | None]) -> tuple[str, ...]:
+        """What keeps `what` as it was, after it was read again where it looked other than before."""
         done = await asyncio.to_thread(read)
         if done is None:
-            return
-        self.metrics.reload_ok.value = 0.0 if done.problems else 1.0
-        self.metrics.reloads.labels("refused" if done.problems else "taken").inc()
-        if done.problems:
-            problems = [str(problem) for problem in done.problems]
-            await asyncio.to_thread(log, "error", "policies kept as they were", problems=problems)
-        elif done.changed:
+            return ()
+        (self._refused.add if done.kept else self._refused.discard)(what)
+        self.metrics.reload_ok.value = 0.0 if self._refused else 1.0
+        self.metrics.reloads.labels("refused" if done.kept else "taken").inc()
+        problems = [str(problem) for problem in done.problems]
+        if done.kept:
+            await asyncio.to_thread(log, "error", f"{what} kept as they were", problems=problems)
+            return tuple(problems)
+        if done.changed:
             self.places.forget()
-            await asyncio.to_thread(log, "info", "policies replaced", hash=done.current.hash)
+            left_out = {"problems": problems} if problems else {}
+            level: Literal["info", "warning"] = "warning" if problems else "info"
+            await asyncio.to_thread(log, level, f"{what} replaced", hash=done.current.hash, **left_out)
+        return ()
 
-    async def _reload_now(self) -> tuple[str, ...]:
-        done = await asyncio.to_thread(self.watch.reload)
-        await self._reload(lambda: done)
-        return tuple(str(problem) for problem in done.problems)
+    async def _reload_all(self) -> tuple[str, ...]:
+        """Read everything again. Returns why something was kept as it was."""
+        told = [await self._reload(what, watched.reload) for what, watched in self._watches.items()]
+        return tuple(problem for problems in told for problem in problems)
 
 
 def upstream_of(name: str, settings: Settings) -> CompatibleUpstream:

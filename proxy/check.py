@@ -1,27 +1,38 @@
 """What `weirgate check` finds: everything that would stop the gateway, and what is probably not meant.
 
-Belongs here: the questions that only settings, policies and catalogue together can answer. Never: printing, exit codes,
-or asking the network; a configuration is judged on the machine that wrote it. Problems stop a start, warnings do not.
+Belongs here: the questions that only settings, policies, agents, skills and catalogue together can answer. Never:
+printing, exit codes, or asking the network; a configuration is judged on the machine that wrote it. Problems stop a
+start, warnings do not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
 
-from proxy import policies
+from proxy import agents, policies
+from proxy.agents import Agents, Given
 from proxy.catalogue import Catalogue, verify
 from proxy.configfile import ConfigError, Document, Place, Problem, read
 from proxy.configfile.references import is_reference
+from proxy.core.agent import Agent, Skill
+from proxy.core.pacing import pace_of
+from proxy.core.policy import ModelCard, matches
+from proxy.core.replayed import LOAD_SKILL, READ_TOOL_RESULT
+from proxy.dialects.chat.effort import effort_members
 from proxy.policies import PolicySet
-from proxy.settings import Settings, is_loopback, load, refusal
+from proxy.settings import Settings, agents_of, is_loopback, load, refusal, resolve_model
 
 SHORT_KEY = 16
+_ANSWERED = (LOAD_SKILL, READ_TOOL_RESULT)
+"""The gateway's tools that `layering` offers."""
+_STEP = 5
+"""Turns within which moving the limits of a memory costs a cache more than it is worth."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,14 +46,28 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return not self.problems
 
 
+class Stock(Protocol):
+    """The skills of some folders, with what is to be said of them."""
+
+    @property
+    def problems(self) -> tuple[Problem, ...]: ...
+
+    @property
+    def warnings(self) -> tuple[Problem, ...]: ...
+
+    def skills(self) -> tuple[Skill, ...]: ...
+
+
 def check(
     path: Path | None,
     environ: Mapping[str, str],
     overrides: Mapping[str, object] | None = None,
     *,
     catalogue: Catalogue,
+    skills: Callable[[tuple[Path, ...]], Stock] | None = None,
 ) -> Report:
-    """Problems and warnings of the settings and of the policy folder they name. Never raises ConfigError."""
+    """Problems and warnings of the settings, of the policy folder and of the agents and skills they name. `skills`
+    reads folders of skills, and raises ConfigError where it cannot. Never raises ConfigError."""
     problems: list[Problem] = [Problem(file="catalogue", message=each) for each in verify()]
     settings: Settings | None = None
     found: PolicySet | None = None
@@ -55,13 +80,34 @@ def check(
     except ConfigError as error:
         problems += error.problems
     warnings: list[Problem] = []
+    given = Given(file=path) if settings is None else agents_of(settings)
+    virtual = Agents()
+    try:
+        virtual = agents.load(given)
+    except ConfigError as error:
+        problems += error.problems
+    stock: Stock | None = None
+    try:
+        stock = None if skills is None or settings is None else skills(settings.skills.folders)
+    except ConfigError as error:
+        problems += error.problems
+    if stock is not None:
+        warnings += (*stock.problems, *stock.warnings)
     if settings is not None:
         document = Document(file="weirgate.yaml", values={}, lines={}) if path is None else read(path)
         warnings += [document.problem(place, message) for place, message in _exposure(settings, document)]
-        warnings += [document.problem(place, message) for place, message in _leftovers(settings)]
+        warnings += [document.problem(place, message) for place, message in _leftovers(settings, virtual)]
         if found is not None:
             seen = _models(settings, found, catalogue)
             warnings += [document.problem(place, message) for place, message in seen]
+            for agent in virtual.agents.values():
+                told = (
+                    *_in_vain(agent),
+                    *_unskilled(agent, settings, stock),
+                    *_unheard(agent, settings, found, catalogue),
+                    *_forgetful(agent, settings, catalogue),
+                )
+                warnings += [agents.remark(given, agent.name, key, message) for key, message in told]
     if found is not None:
         warnings += _thresholds(_folder(path, settings), found)
     return Report(problems=tuple(problems), warnings=tuple(warnings))
@@ -106,7 +152,7 @@ def _literals(value: Any, place: Place) -> Iterator[Place]:
         yield place
 
 
-def _leftovers(settings: Settings) -> Iterator[tuple[Place, str]]:
+def _leftovers(settings: Settings, virtual: Agents) -> Iterator[tuple[Place, str]]:
     """What nothing uses."""
     used = {model.upstream for model in settings.models.values()}
     for name in settings.upstreams:
@@ -114,9 +160,10 @@ def _leftovers(settings: Settings) -> Iterator[tuple[Place, str]]:
             yield ("upstreams", name), "no model uses this upstream"
     for position, key in enumerate(settings.keys):
         for pattern in key.models:
-            fits = any(fnmatchcase(name, pattern) or fnmatchcase(pattern, name) for name in settings.models)
+            names = (*settings.models, *virtual.agents)
+            fits = any(fnmatchcase(name, pattern) or fnmatchcase(pattern, name) for name in names)
             if settings.models and not fits:
-                yield ("keys", position, "models"), f'"{pattern}" fits no entry of models'
+                yield ("keys", position, "models"), f'"{pattern}" fits no entry of models and no agent'
 
 
 def _models(settings: Settings, found: PolicySet, catalogue: Catalogue) -> Iterator[tuple[Place, str]]:
@@ -136,6 +183,65 @@ def _models(settings: Settings, found: PolicySet, catalogue: Catalogue) -> Itera
             yield place, message
         if (card is None or card.tariff is None) and not is_loopback(host):
             yield place, f"no price is known for {named}: its usage rows are marked unpriced"
+
+
+def _in_vain(agent: Agent) -> Iterator[tuple[str, str]]:
+    """What an agent is given that comes to nothing."""
+    for name in agent.tools:
+        if name not in _ANSWERED:
+            yield "tools", f"{name} is not answered by this version, so the model is not told of it"
+    if not (agent.tenants and agent.users):
+        yield "visible_to", "nobody may know of this agent"
+
+
+def _unskilled(agent: Agent, settings: Settings, stock: Stock | None) -> Iterator[tuple[str, str]]:
+    """Skills that an agent names and cannot have, each with the key that names them."""
+    if not agent.skills:
+        return
+    if not settings.skills.folders:
+        yield "skills", "there are no skills: skills.folders names no folder"
+        return
+    if "load_skill" not in agent.tools:
+        yield "tools", "without load_skill its skills can only be selected, never loaded by the model"
+    slugs = set() if stock is None else {skill.slug for skill in stock.skills()}
+    for pattern in agent.skills:
+        if stock is not None and not any(matches(pattern, slug) for slug in slugs):
+            yield "skills", f'"{pattern}" fits no skill'
+
+
+def _unheard(agent: Agent, settings: Settings, found: PolicySet, catalogue: Catalogue) -> Iterator[tuple[str, str]]:
+    """An effort that the model would never hear of."""
+    route = resolve_model(settings, agent.model)
+    if route is None or agent.effort is None:
+        return
+    host = urlsplit(settings.upstreams[route.upstream].base_url).hostname or ""
+    card = catalogue.card(route.model, host=host) or ModelCard(name=route.model, means=catalogue.means(host))
+    if not effort_members(agent.effort, card, found.for_model(route.model), {}):
+        yield "effort", f"{route.model} is not known to take one, so it is left out; if it does, its policy can say how"
+
+
+def _forgetful(agent: Agent, settings: Settings, catalogue: Catalogue) -> Iterator[tuple[str, str]]:
+    """Limits of memory that do not do what they seem to."""
+    memory = agent.memory
+    if memory is None:
+        return
+    if memory.result_turns > memory.turns:
+        yield "memory", f"result_turns {memory.result_turns} is more than turns: {memory.turns} turns are told in all"
+    if memory.calls == 0 and memory.result_turns:
+        yield "memory", "calls is 0: no result is told, whatever result_turns says"
+    route = resolve_model(settings, agent.model)
+    if route is None or memory.step is None or memory.step >= _STEP:
+        return
+    host = urlsplit(settings.upstreams[route.upstream].base_url).hostname or ""
+    card = catalogue.card(route.model, host=host)
+    if card is not None and pace_of(msgspec.structs.replace(memory, step=None), card.tariff).step is None:
+        yield (
+            "memory",
+            (
+                f"with a step of {memory.step} what {route.model}'s provider has cached is read as new every "
+                f"{memory.step} turns; without one, only when that pays"
+            ),
+        )
 
 
 def _thresholds(folder: Path, found: PolicySet) -> Iterator[Problem]:

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
-from functools import partial
 from operator import add
 from typing import Any, Final, Protocol, TypeVar, assert_never
 
 import msgspec
 
-from proxy.attempt import Attempt, Client, Target
+from proxy.attempt import Attempt
 from proxy.calibration import Calibrations
-from proxy.core import chain, measure
+from proxy.core import measure
 from proxy.core.errors import (
     ClientLeft,
-    Internal,
     StoreUnavailable,
     TimedOut,
     TooLong,
@@ -31,11 +29,9 @@ from proxy.core.errors import (
     WindowExceeded,
 )
 from proxy.core.exchange import exchange
-from proxy.core.policy import Mode, Policy
 from proxy.core.redaction import redact
 from proxy.core.steps import (
     Call,
-    Caller,
     Claim,
     Count,
     Memory,
@@ -49,25 +45,24 @@ from proxy.core.steps import (
     Snapshot,
     Step,
     Summarise,
-    Summariser,
 )
 from proxy.core.usage import Purpose, UsageRow
 from proxy.dialects.chat.own import own_answer
 from proxy.dialects.chat.request import encode_prompt
+from proxy.layering import answered, references
 from proxy.leases import Leases
 from proxy.metrics import Metrics
 from proxy.naming import Names
 from proxy.playing import Play
 from proxy.retries import Retries, RetryBudget
+from proxy.showing import Client, Showing, Whole
+from proxy.snapshots import Destination, Snapshots
 from proxy.store import Store
 from proxy.summarising import Asking, Patience, SummaryCall, summary_report
 from proxy.upstream import Request
-from proxy.upstream.sighted import Sighted
 
 T = TypeVar("T")
 
-_CALLERS: Final = 4096
-"""Callers whose scope is kept; end users may be any number."""
 _LONGEST_RETRY: Final = 10.0
 """A provider that asks for more patience than this is left to the client."""
 
@@ -76,16 +71,6 @@ class Counting(Protocol):
     """Exact token counts off the loop (`upstream.counter`)."""
 
     async def count(self, texts: tuple[str, ...], encoding: str) -> tuple[int, ...]: ...
-
-
-class Destination(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a model name leads by the configuration; `pattern` is its entry, the only name that metrics see."""
-
-    target: Target
-    policy: Policy
-    pattern: str
-    attempts: int = 2
-    budget: float = 0.2
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,20 +104,17 @@ class Gateway:
         self.counter = counter
         self.metrics = metrics
         self.calibrations = calibrations
-        self.secret = secret
         self.workers = workers
         self.store_required = store_required
         self.strict_usage = strict_usage
-        self.sighted = Sighted(redact=redact)
-        self.redact = redact
         self.patience = patience
         self.wall = wall
         self.clock = clock
         self.retries = Retries()
         self.leases = Leases(store, wall, clock)
         self.names = Names(wall)
+        self.snapshots = Snapshots(calibrations, self.names, secret=secret, redact=redact, wall=wall)
         self._tasks: set[asyncio.Future[Any]] = set()
-        self._scopes: dict[Caller, bytes] = {}
 
     async def serve(
         self,
@@ -145,7 +127,7 @@ class Gateway:
     ) -> Answer:
         """Serve one call to its end. `summariser` is where the policy's summary model is reached, if this caller may
         use it. Raises a WeirgateError, or ClientLeft."""
-        snap = self.snapshot(call, destination, summariser)
+        snap = self.snapshots.of(call, destination, summariser)
         serving = _Serving(self, call, snap, destination, client, request_id, authorization, summariser)
         try:
             outcome = await serving.playing.run()
@@ -162,8 +144,9 @@ class Gateway:
         self.metrics.repairs.value += outcome.report.repaired
         if outcome.said is not None:
             client.tell(outcome.report)
-            serving.body, serving.rest = own_answer(call, outcome.said, self.names.fresh("chatcmpl-"), self.wall())
-        return Answer(outcome=outcome, body=serving.body, rest=serving.rest)
+            body, rest = own_answer(call, outcome.said, self.names.fresh("chatcmpl-"), self.wall())
+            return Answer(outcome=outcome, body=body, rest=rest)
+        return serving.answer(outcome)
 
     def open_row(self, row: UsageRow) -> StoreUnavailable | None:
         """Queue an open row. Raises StoreUnavailable, or returns it where the store may be missing."""
@@ -180,55 +163,6 @@ class Gateway:
         if self.store_required:
             raise error
         self.metrics.unremembered.inc()
-
-    def snapshot(self, call: Call, destination: Destination, summariser: Destination | None = None) -> Snapshot:
-        """What this call may know of the world."""
-        policy, card = destination.policy, destination.target.card
-        upstream = destination.target.upstream.name
-        estimate, exact = self.calibrations.ratios(upstream, card.name)
-        caller = call.caller
-        return Snapshot(
-            policy=policy,
-            card=card,
-            limits=self.calibrations.limits(policy, card, upstream, self.wall()),
-            ratio=estimate,
-            exact_ratio=exact,
-            upstream=upstream,
-            model=card.name,
-            agent=call.model,
-            scope=self.scope_of(caller),
-            fresh=self.names.fresh("conv_"),
-            # Operator beats request: a request may only ask for less than the policy does.
-            mode=call.mode if call.mode is not None and policy.mode is Mode.ENFORCE else policy.mode,
-            scan=self.sighted.scan,
-            summarisers=partial(self.summarisers, destination, summariser),
-            redact=self.redact,
-        )
-
-    def summarisers(self, own: Destination, other: Destination | None) -> tuple[Summariser, ...]:
-        """Who may be asked for a narrative: the policy's summary model, then the conversation's own."""
-        if not own.policy.summary_asked:
-            return ()
-        asked = [own] if other is None or other.target == own.target else [other, own]
-        found: list[Summariser] = []
-        for destination in asked:
-            card, upstream = destination.target.card, destination.target.upstream.name
-            limits = self.calibrations.limits(destination.policy, card, upstream, self.wall())
-            bounds = [bound for bound in (limits.total, limits.input) if bound]
-            scale = self.calibrations.ratios(upstream, card.name)[0].value
-            window = min(bounds) if bounds else None
-            found.append(Summariser(name=card.name, window=window, scale=scale, own=destination is own))
-        return tuple(found)
-
-    def scope_of(self, caller: Caller) -> bytes:
-        """The root of this caller's identities; the same few callers ask again and again."""
-        found = self._scopes.get(caller)
-        if found is None:
-            if len(self._scopes) >= _CALLERS:
-                self._scopes.clear()
-            found = chain.scope(self.secret, caller.tenant, caller.key, caller.end_user)
-            self._scopes[caller] = found
-        return found
 
     def spawn(self, work: Awaitable[T]) -> asyncio.Future[T]:
         """Work that outlives the request; `drain` waits for it. A failure that nobody awaits is the store's affair."""
@@ -252,6 +186,26 @@ class Gateway:
 class _Serving:
     """One call while it is served: the arms of the driver, and what must be settled before its end."""
 
+    __slots__ = (
+        "_closing",
+        "_first_row",
+        "_forgotten",
+        "_lease",
+        "_repeated",
+        "_summaries_end",
+        "authorization",
+        "call",
+        "client",
+        "destination",
+        "gateway",
+        "playing",
+        "request_id",
+        "said",
+        "showing",
+        "snap",
+        "summariser",
+    )
+
     def __init__(
         self,
         gateway: Gateway,
@@ -271,8 +225,9 @@ class _Serving:
         self.client = client
         self.request_id = request_id
         self.authorization = authorization
-        self.body = b""
-        self.rest: tuple[bytes, ...] = ()
+        self.showing: Whole | Showing = Whole(client)
+        if call.stream:
+            self.showing = Showing(client, destination.target.card.name, include_usage=call.include_usage)
         self.said = False
         self._first_row: str | None = None
         self._repeated = False
@@ -282,6 +237,13 @@ class _Serving:
         self._summaries_end: float | None = None
         self.playing = Play(exchange(call, snap), self.perform, gateway.spawn, gateway.workers, self.concluded)
 
+    def answer(self, outcome: Outcome) -> Answer:
+        """The body, or what is left of the stream."""
+        showing = self.showing
+        if isinstance(showing, Showing):
+            return Answer(outcome=outcome, body=b"", rest=showing.end())
+        return Answer(outcome=outcome, body=showing.whole(outcome), rest=())
+
     def do_without(self, error: StoreUnavailable) -> None:
         """Go on without the store, where that is allowed; each call is counted once."""
         if not self._forgotten:
@@ -289,26 +251,40 @@ class _Serving:
             self._forgotten = True
 
     async def perform(self, step: Step) -> object:
+        # In the order in which they are frequent: a class pattern that does not fit costs a thousand instructions.
         match step:
             case Recall():
                 return await self.recall(step)
+            case Send():
+                return await self.send(step)
+            case Remember():
+                await self.remember(step)
+                return None
             case Count():
                 texts = tuple(map(measure.countable, step.messages))
                 counted = await self.gateway.counter.count(texts, step.encoding)
                 return tuple(map(add, counted, map(measure.uncountable, step.messages)))
             case Claim():
                 return await self.claim(step.key)
-            case Send():
-                return await self.send(step)
-            case Remember():
-                await self.remember(step)
-                return None
             case Summarise():
                 return await self.summarise(step)
             case RunTools():
-                raise Internal("This release has no part that answers this step.")
+                assert self.snap.stack is not None  # without a stack no tool of ours was offered
+                return answered(step, self.snap.stack, await self.wholes(step))
             case _:
                 assert_never(step)
+
+    async def wholes(self, step: RunTools) -> Mapping[str, str | None]:
+        """The texts that this caller has under the references that `step` names."""
+        found: dict[str, str | None] = {}
+        for reference in references(step):
+            try:
+                text = await self.gateway.store.result(self.call.caller.tenant, self.snap.scope, reference)
+            except StoreUnavailable as error:
+                self.do_without(error)
+                text = None
+            found[reference] = text
+        return found
 
     async def recall(self, step: Recall) -> Memory:
         try:
@@ -318,6 +294,8 @@ class _Serving:
             return Memory()
 
     async def claim(self, key: bytes) -> bool:
+        if self._lease == key:
+            return True  # a call that folds may compact as well: it must not wait for itself
         ours, first = await self.gateway.leases.claim(self.call.caller.tenant, key)
         if ours:
             self._lease = key
@@ -376,6 +354,8 @@ class _Serving:
         if step.delay:
             await asyncio.sleep(step.delay)
         self.client.tell(step.prompt.report)
+        if isinstance(self.showing, Showing):
+            await self.showing.begin(step.prompt, next_round=step.purpose == "tool_round")
         request = Request(
             path="/chat/completions",
             body=encode_prompt(self.call, step.prompt, target.card.name),
@@ -387,7 +367,7 @@ class _Serving:
         if lost is not None:
             self.do_without(lost)
         attempt = Attempt(
-            call=self.call, prompt=step.prompt, target=target, row=row, client=self.client, clock=gateway.clock
+            call=self.call, prompt=step.prompt, target=target, row=row, showing=self.showing, clock=gateway.clock
         )
         try:
             reply = await attempt.run(request, self.opened)
@@ -398,7 +378,6 @@ class _Serving:
         finally:
             gateway.metrics.row(attempt.row, self.destination.pattern)
             self._closing.append(gateway.store.close_row(attempt.row))
-        self.body, self.rest = attempt.body, attempt.rest
         return reply
 
     async def opened(self) -> None:
@@ -434,7 +413,8 @@ class _Serving:
 
     def opening(self, destination: Destination, purpose: Purpose, report: Report, parent: str | None) -> UsageRow:
         gateway, policy, caller = self.gateway, self.destination.policy, self.call.caller
-        return UsageRow(
+        # In two steps: a call with more than fifteen keywords makes a dictionary of them.
+        row = UsageRow(
             id=gateway.names.fresh("use_"),
             request=self.request_id,
             parent=parent,
@@ -448,6 +428,11 @@ class _Serving:
             model=destination.target.card.name,
             stream=self.call.stream,
             opened_at=gateway.wall(),
+            policy=policy.name,
+            policy_hash=policy.hash,
+        )
+        return msgspec.structs.replace(
+            row,
             projected=report.tokens or None,
             window=report.window,
             compaction=report.compaction,
@@ -455,8 +440,6 @@ class _Serving:
             notes_by=report.writer,
             paused=report.stopped or None,
             repaired=report.repaired,
-            policy=policy.name,
-            policy_hash=policy.hash,
             mode=str(self.snap.mode),
         )
 
@@ -465,7 +448,7 @@ class _Serving:
         entry = gateway.calibrations.take(target.upstream.name, target.card.name, step, gateway.wall())
         if entry is not None:
             gateway.spawn(_quietly(gateway.store.calibrate(entry)))
-        if step.request is None and step.compaction is None:
+        if step.request is None and step.compaction is None and not step.results:
             return
         if step.compaction is not None:
             gateway.metrics.compactions.labels(step.compaction.trigger.lower()).inc()
@@ -473,6 +456,8 @@ class _Serving:
             await gateway.store.remember(self.call.caller.tenant, step, gateway.wall())
         except StoreUnavailable as error:
             self.do_without(error)
+            return
+        gateway.snapshots.stored.add(step.results)
 
     def leave(self) -> None:
         """Nobody waits for the rows any more; that they fail is the store's affair."""

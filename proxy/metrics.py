@@ -134,9 +134,11 @@ class Metrics:
         self.unremembered = self._counter(
             "weirgate_unremembered_calls", "Calls served while the store was down."
         ).labels()
-        self.reloads = self._counter("weirgate_config_reloads", "Policy reloads by result.", "result")
+        self.reloads = self._counter(
+            "weirgate_config_reloads", "Reloads of policies, agents and skills by result.", "result"
+        )
         self.reload_ok = self._gauge(
-            "weirgate_config_last_reload_successful", "Whether the last policy reload was taken."
+            "weirgate_config_last_reload_successful", "Whether policies, agents and skills are what stands on disk."
         )
         self.reload_ok.value = 1.0
         self._bound: dict[tuple[str, str], _Bound] = {}

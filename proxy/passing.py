@@ -8,8 +8,9 @@ from collections.abc import Callable
 from proxy.core.errors import InvalidReply, StoreUnavailable, WeirgateError
 from proxy.core.usage import Status, Usage, UsageRow, closed
 from proxy.dialects.chat.reply import is_error
-from proxy.gateway import Destination, Gateway
+from proxy.gateway import Gateway
 from proxy.refusals import refusal
+from proxy.snapshots import Destination
 from proxy.upstream import Request
 
 ReadUsage = Callable[[bytes], Usage | None]

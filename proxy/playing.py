@@ -24,6 +24,16 @@ class Play:
     """One flow. `perform` answers a step or raises what is thrown into the flow; `spawn` keeps work that outlives the
     request; `concluded` is called when a flow that went on alone has ended."""
 
+    __slots__ = (
+        "_concluded",
+        "_flow",
+        "_perform",
+        "_spawn",
+        "_workers",
+        "_working",
+        "alone",
+    )
+
     def __init__(
         self,
         flow: Flow[Outcome],
@@ -52,7 +62,7 @@ class Play:
         Planning and a summary go on behind a client that leaves: what comes of them is stored.
         """
         try:
-            return await self._advanced(*_advance(self._flow.send, None))
+            return await self._advanced(*advance(self._flow.send, None))
         except asyncio.CancelledError:
             if self._working is not None:
                 self.alone = True
@@ -60,7 +70,7 @@ class Play:
             raise
         finally:
             if self._working is None:
-                self._flow.close()
+                self._end()
 
     async def _advanced(self, done: bool, step: Any) -> Outcome:
         flow = self._flow
@@ -72,9 +82,9 @@ class Play:
             try:
                 answer = await self._perform(step)
             except (WeirgateError, ClientLeft) as error:
-                done, step = _advance(flow.throw, error)
+                done, step = advance(flow.throw, error)
             else:
-                done, step = _advance(flow.send, answer)
+                done, step = advance(flow.send, answer)
         outcome: Outcome = step
         return outcome
 
@@ -85,6 +95,7 @@ class Play:
         finally:
             if working.done():
                 self._working = None
+            del working  # see `advance`
 
     async def _laboured(self, step: Step) -> tuple[bool, Any]:
         """Perform `step`, and let the flow plan in the worker."""
@@ -94,7 +105,10 @@ class Play:
             answer = await self._perform(step)
         except (WeirgateError, ClientLeft) as error:
             resume, answer = self._flow.throw, error
-        return await asyncio.get_running_loop().run_in_executor(self._workers, _advance, resume, answer)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._workers, advance, resume, answer)
+        finally:
+            del answer  # see `advance`
 
     async def _conclude(self, working: asyncio.Future[tuple[bool, Any]]) -> None:
         """Let a compaction that is under way be stored, though nobody waits for the call any more."""
@@ -104,13 +118,22 @@ class Play:
             return
         finally:
             if self._working is None:
-                self._flow.close()
-                self._concluded()
+                concluded = self._concluded
+                self._end()
+                concluded()
+
+    def _end(self) -> None:
+        """The flow is over. Who performs its steps holds us; if we held him on, both would stay, with all that the call
+        brought, until the collector looks for such circles: hundreds of large bodies."""
+        self._flow.close()
+        del self._perform, self._spawn, self._concluded
 
 
-def _advance(resume: Callable[[Any], Any], value: Any) -> tuple[bool, Any]:
+def advance(resume: Callable[[Any], Any], value: Any) -> tuple[bool, Any]:
     """(False, the next step) or (True, the outcome): a StopIteration cannot cross a future."""
     try:
         return False, resume(value)
     except StopIteration as end:
         return True, end.value
+    finally:
+        del value  # an error that comes out as it was thrown in leads here, and would hold itself

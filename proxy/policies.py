@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from proxy.configfile import ConfigError, Document, Place, Problem, described, explain, merge, read, states
 from proxy.configfile.fields import Count, Factor, Pattern, Positive, Section, Share, number
+from proxy.configfile.folders import print_of, yaml_files
+from proxy.core.effort import LEVELS, Effort, Means
 from proxy.core.policy import Mode, Policy, choose
 
 MAX_FILES = 500
@@ -28,6 +30,10 @@ _BUILT_IN = Policy()
 
 def _patterns(value: object) -> object:
     return [value] if isinstance(value, str) else value
+
+
+def _ordered(levels: tuple[Effort, ...] | None) -> tuple[Effort, ...] | None:
+    return None if levels is None else tuple(level for level in LEVELS if level in levels)
 
 
 class Tail(Section):
@@ -77,6 +83,17 @@ class Cache(Section):
     """Seconds after its last use that the cache is thought to be gone."""
 
 
+class EffortKeys(Section):
+    """How these models are told how hard to think, where an agent or its caller wants a level."""
+
+    member: Means | Literal["auto"] = _BUILT_IN.effort_member
+    """What carries it; auto: what the provider at the upstream's address documents, else what `elsewhere` says."""
+    elsewhere: Means | None = _BUILT_IN.effort_elsewhere
+    """The same at any other address; null: unknown there too, so that the client's own word stays and none is added."""
+    levels: Annotated[tuple[Effort, ...] | None, AfterValidator(_ordered)] = _BUILT_IN.effort_levels
+    """Levels that the models have, the nearest is sent; null: the catalogue's; []: they cannot reason."""
+
+
 class PolicyFile(Section):
     """Thresholds for the models that `match` names; keys left out are the default policy's."""
 
@@ -105,6 +122,7 @@ class PolicyFile(Section):
     cache: Cache = Cache()
     alternate: bool = _BUILT_IN.alternate
     """User and assistant must take turns (strict chat templates): neighbours of one role are merged."""
+    effort: EffortKeys = EffortKeys()
 
 
 class PolicySet(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,6 +142,11 @@ class Reload(msgspec.Struct, frozen=True, kw_only=True):
     current: PolicySet
     changed: bool
     problems: tuple[Problem, ...] = ()
+
+    @property
+    def kept(self) -> bool:
+        """Whether nothing was taken."""
+        return bool(self.problems)
 
 
 def shipped() -> Path:
@@ -157,6 +180,35 @@ def load(folder: Path, *, window: int | None = None) -> PolicySet:
     if base is None:
         policies.append(_hashed(Policy(window=window)))
     return PolicySet(policies=tuple(policies), hash=_digest(sorted(policy.hash for policy in policies)))
+
+
+def single(file: Path, folder: Path) -> Mapping[str, Any]:
+    """The keys of one policy file that need not be in force, with those that it leaves out from the default policy of
+    `folder`. Raises ConfigError with every problem of either."""
+    problems: list[Problem] = []
+    default = next((each for each in _files(folder) if each.stem == DEFAULT), None) if folder.is_dir() else None
+    base = read(default) if default is not None and default.resolve() != file.resolve() else None
+    document = read(file)
+    document = msgspec.structs.replace(document, values={"match": "*", **document.values})
+    made = list(_policies(document, base, None, problems))
+    if problems or not made:
+        raise ConfigError(problems)
+    return merge(document.values, {} if base is None else base.values)
+
+
+def stated(values: Mapping[str, Any], *, window: int | None) -> Policy:
+    """The policy of such keys, for whatever model; `window` where they state none. Raises ValueError, in our words."""
+    try:
+        found = PolicyFile.model_validate(values)
+    except ValidationError as error:
+        place = error.errors(include_input=False, include_url=False)[0]["loc"]
+        known = bool(place) and place[0] in PolicyFile.model_fields
+        raise ValueError(
+            f"{place[0]} is not as a policy file takes it" if known else "there is an unknown key"
+        ) from None
+    for _, message in _contradictions(found):
+        raise ValueError(message)
+    return _policy(found, "*", "another", window)
 
 
 def schema() -> dict[str, Any]:
@@ -204,9 +256,8 @@ class PolicyWatch:
 
 
 def _files(folder: Path) -> list[Path]:
-    """The policy files by name, the default first. Hidden entries are Kubernetes' own (`..data`)."""
-    found = [each for each in folder.iterdir() if each.suffix in (".yaml", ".yml") and not each.name.startswith(".")]
-    return sorted(found, key=lambda each: (each.stem != DEFAULT, each.name))
+    """The policy files by name, the default first."""
+    return sorted(yaml_files(folder), key=lambda each: (each.stem != DEFAULT, each.name))
 
 
 def _documents(folder: Path, problems: list[Problem]) -> list[Document]:
@@ -294,6 +345,9 @@ def _policy(stated: PolicyFile, pattern: str, name: str, window: int | None) -> 
             cache_write=stated.cache.write,
             cache_ttl=stated.cache.ttl,
             alternate=stated.alternate,
+            effort_member=stated.effort.member,
+            effort_elsewhere=stated.effort.elsewhere,
+            effort_levels=stated.effort.levels,
             name=name,
         )
     )
@@ -313,12 +367,4 @@ def _fingerprint(folder: Path) -> tuple[object, ...]:
         files = _files(folder)
     except (OSError, ValueError) as error:
         return ("unreadable", getattr(error, "errno", None))
-    return (str(folder.resolve()), *(_print_of(file) for file in files[: MAX_FILES + 1]))
-
-
-def _print_of(file: Path) -> tuple[object, ...]:
-    try:
-        state = file.stat()
-        return (file.name, str(file.resolve()), state.st_ino, state.st_mtime_ns, state.st_ctime_ns, state.st_size)
-    except OSError as error:
-        return (file.name, error.errno)
+    return (str(folder.resolve()), *(print_of(file) for file in files[: MAX_FILES + 1]))

@@ -17,8 +17,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, Field, PrivateAttr, ValidationError
 
+from proxy.agents import Given, misled
+from proxy.agents import keys as agent_keys
+from proxy.agents.keys import AgentSettings, Prompted, SkillsSettings
 from proxy.configfile import (
     ConfigError,
     Document,
@@ -202,11 +205,22 @@ class Settings(Section):
     """Folder of policy files, relative to this file; without it the shipped policies."""
     window: Count | None = None
     """Tokens; the window of every model whose policy states none."""
+    base_prompt: Prompted | None = None
+    """Told to every model before anything else, whichever agent or model is asked for."""
+    agents: Table[AgentSettings] = Field(default_factory=nothing)
+    """Virtual models by name; each may also have a file of its own, agents/NAME.yaml beside this one."""
+    skills: SkillsSettings = SkillsSettings()
     store: StoreSettings = StoreSettings()
     keys: tuple[KeySettings, ...] = ()
     """Client keys; more can be made with `weirgate keys add`."""
     admin: AdminSettings = AdminSettings()
     usage: UsageSettings = UsageSettings()
+    _origin: Path | None = PrivateAttr(default=None)
+
+    @property
+    def origin(self) -> Path | None:
+        """The file that they were read from."""
+        return self._origin
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
@@ -266,10 +280,15 @@ def load_part(path: Path | None, environ: Mapping[str, str], sections: Collectio
 
 
 def _placed(settings: Settings, path: Path | None) -> Settings:
-    """The policy folder is relative to the file that names it."""
-    if path is None or settings.policies is None:
+    """Folders are relative to the file that names them."""
+    if path is None:
         return settings
-    return settings.model_copy(update={"policies": path.parent / settings.policies.expanduser()})
+    home = path.parent
+    skills = SkillsSettings(folders=tuple(home / folder.expanduser() for folder in settings.skills.folders))
+    policies = None if settings.policies is None else home / settings.policies.expanduser()
+    placed = settings.model_copy(update={"policies": policies, "skills": skills})
+    placed._origin = path
+    return placed
 
 
 def _document(path: Path | None) -> Document:
@@ -292,6 +311,11 @@ def resolve_model(settings: Settings, name: str) -> Route | None:
         return None
     pattern = max(fitting, key=specificity)
     return Route(upstream=models[pattern].upstream, model=models[pattern].model or name, pattern=pattern)
+
+
+def agents_of(settings: Settings) -> Given:
+    """What `proxy.agents` reads the agents and the operator's prompt from."""
+    return Given(agents=settings.agents, base=settings.base_prompt, models=tuple(settings.models), file=settings.origin)
 
 
 def refusal(settings: Settings, *, keys: bool) -> str | None:
@@ -317,7 +341,7 @@ def is_loopback(host: str) -> bool:
 
 def schema() -> dict[str, Any]:
     """JSON Schema of weirgate.yaml. Editors use it after `# yaml-language-server: $schema=weirgate.schema.json`."""
-    made = described(Settings.model_json_schema(), Path(__file__))
+    made = described(described(Settings.model_json_schema(), Path(__file__)), Path(agent_keys.__file__))
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made, "title": "weirgate.yaml"}
 
 
@@ -398,6 +422,10 @@ def _contradictions(sources: _Sources) -> Iterator[Problem]:
         if isinstance(upstream, str) and upstream not in upstreams:
             message = f'there is no upstream "{upstream}"' + did_you_mean(upstream, upstreams)
             yield sources.problem(("models", name, "upstream"), message)
+    stated = merged.get("agents")
+    if isinstance(stated, Mapping):
+        for place, message in misled(stated, models):
+            yield sources.problem(("agents", *place), message)
     if not models and len(upstreams) > 1:
         yield sources.problem(("models",), "with several upstreams, models must say which serves which name")
     if not isinstance(keys, list | tuple):

@@ -18,6 +18,7 @@ from proxy.core.steps import Call, Prompt, Report, Summarise
 from proxy.core.usage import UsageRow
 from proxy.dialects.chat.request import encode_prompt
 from proxy.dialects.chat.summary import summary_call
+from proxy.showing import Showing
 from proxy.upstream import Request
 
 
@@ -31,7 +32,7 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Nobody:
-    """Fulfils `attempt.Client`: each piece that would be shown to a client moves the deadline instead."""
+    """Fulfils `showing.Client`: each piece that would be shown to a client moves the deadline instead."""
 
     begun = False
 
@@ -99,9 +100,8 @@ class SummaryCall:
             request_id=asking.request_id,
         )
         self._nobody = Nobody(asking.ends, asking.patience.idle)
-        self._attempt = Attempt(
-            call=call, prompt=prompt, target=asking.target, row=row, client=self._nobody, clock=clock
-        )
+        showing = Showing(self._nobody, model, include_usage=call.include_usage)
+        self._attempt = Attempt(call=call, prompt=prompt, target=asking.target, row=row, showing=showing, clock=clock)
         self._first = asking.patience.first
         self._why = ""
         self._late = False

@@ -1,4 +1,4 @@
-"""Makes proxy/catalogue/ from the wheel of litellm named below: windows, prices and token ranks.
+"""Makes proxy/catalogue/ from the wheel of litellm named below: windows, prices, levels of effort, token ranks.
 
     python scripts/catalogue.py [--wheel FILE]
 
@@ -33,6 +33,24 @@ LARGEST = 20_000_000
 # litellm states the input limit of these OpenAI models; the provider's window is input and output together.
 SPLIT = {(272_000, 128_000), (922_000, 128_000)}
 SPLIT_NAMES = re.compile(r"(^|[/.])gpt-[56]")
+# Levels of reasoning effort, lowest first: core/effort.py's. In a row each is a bit.
+LEVELS = ("none", "minimal", "low", "medium", "high", "xhigh")
+# Providers whose list marks every model that reasons: there, and only there, no mark is a no.
+MARKED = {"anthropic", "dashscope", "deepseek", "gemini", "mistral", "openai", "xai"}
+# Models that are switched on or off, or have other levels than the usual three, by their provider's documentation (the
+# pages are named in dialects/chat/effort.py). None: marked as reasoning, but whether it takes a level is not known.
+DOCUMENTED: tuple[tuple[str, re.Pattern[str], tuple[str, ...] | None], ...] = (
+    ("dashscope", re.compile(r"qwq|-thinking"), ("high",)),
+    ("dashscope", re.compile(r""), ("none", "high")),
+    ("deepseek", re.compile(r"-r1|reasoner"), ("high",)),
+    ("deepseek", re.compile(r""), ("none", "low", "high")),
+    ("groq", re.compile(r"qwen"), None),
+    ("mistral", re.compile(r"magistral"), ()),
+    ("openai", re.compile(r"-chat(-|$)|^gpt-5-pro"), None),
+    ("azure", re.compile(r"-chat(-|$)|gpt-5-pro"), None),
+    ("xai", re.compile(r"grok-4\.20|grok-build|grok-code"), None),
+    ("zai", re.compile(r""), ("none", "high")),
+)
 CL100K = re.compile(r"(^|[/.])(gpt-4($|-)|gpt-3\.5|gpt-35|text-embedding)")
 
 FOLDER = Path(__file__).resolve().parent.parent / "proxy" / "catalogue"
@@ -76,7 +94,8 @@ def write(folder: Path, prices: bytes, ranks: dict[str, bytes]) -> None:
 
 
 def row(name: str, entry: dict[str, Any]) -> list[Any]:
-    """provider, window, input limit, largest output, input, output, cached, cache write (nano-dollars), encoding."""
+    """provider, window, input limit, largest output, input, output, cached, cache write (nano-dollars), encoding,
+    levels of effort (bits), whether thinking is adaptive."""
     taken, given = tokens(entry.get("max_input_tokens")), tokens(entry.get("max_output_tokens"))
     window, limit = taken, None
     if taken and given and (taken, given) in SPLIT and SPLIT_NAMES.search(name):
@@ -96,10 +115,36 @@ def row(name: str, entry: dict[str, Any]) -> list[Any]:
     # A write "for nothing" means that the provider does not price it apart: it costs what input costs.
     provider = entry.get("litellm_provider") or ""
     encoding = "cl100k_base" if CL100K.search(name) else None
-    made = [provider, window, limit, given, *prices[:3], prices[3] or None, encoding]
+    effort = efforts(name, entry)
+    bits = None if effort is None else sum(1 << LEVELS.index(level) for level in effort)
+    adaptive = bool(entry.get("supports_adaptive_thinking")) or None
+    made = [provider, window, limit, given, *prices[:3], prices[3] or None, encoding, bits, adaptive]
     while made[-1] is None:
         made.pop()
     return made
+
+
+def efforts(name: str, entry: dict[str, Any]) -> tuple[str, ...] | None:
+    """The levels of reasoning effort of a model; () where it cannot reason, None where that is not known."""
+    provider = entry.get("litellm_provider") or ""
+    reasons = entry.get("supports_reasoning")
+    if entry.get("mode") == "embedding" or reasons is False:
+        return ()
+    if not reasons:
+        return () if provider in MARKED else None
+    for owner, pattern, levels in DOCUMENTED:
+        if provider == owner and pattern.search(name):
+            return levels
+    stated = entry.get("reasoning_effort_levels")
+    if isinstance(stated, list) and stated:
+        return tuple(level for level in LEVELS if level in stated)
+    usual = {"low", "medium", "high"} if stated is None else set()
+    usual |= {level for level in LEVELS if entry.get(f"supports_{level}_reasoning_effort")}
+    usual -= {level for level in LEVELS if entry.get(f"supports_{level}_reasoning_effort") is False}
+    if provider == "anthropic":
+        # Its thinking is off, or switched off, where it is not always on.
+        usual |= set() if entry.get("thinking_always_on") else {"none"}
+    return tuple(level for level in LEVELS if level in usual)
 
 
 def tokens(value: object) -> int | None:

@@ -19,8 +19,9 @@ from proxy.core.usage import UsageRow
 from proxy.dialects.chat.messages import read_message
 from proxy.dialects.chat.request import decode_call
 from proxy.gateway import Answer as Served
-from proxy.gateway import Destination, Gateway
+from proxy.gateway import Gateway
 from proxy.metrics import Metrics
+from proxy.snapshots import Destination
 from tests import edges
 from tests.edges import Counting, Provider, Reader, WatchedStore
 from tests.replies import usage

@@ -16,6 +16,7 @@ import tiktoken
 from tiktoken_ext import openai_public
 
 from proxy.catalogue import Catalogue, Models, ranks_folder, verify
+from proxy.core.effort import LEVELS
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "proxy" / "catalogue"
@@ -120,6 +121,53 @@ def test_bogus_figures_are_clamped_and_nothing_is_free_by_accident(
     assert script.row("x", entry) == row
 
 
+@pytest.mark.parametrize(
+    ("name", "entry", "levels"),
+    [
+        ("gpt-4o", {"litellm_provider": "openai"}, ()),
+        ("somebody/m", {"litellm_provider": "somebody"}, None),
+        ("somebody/m", {"litellm_provider": "somebody", "supports_reasoning": False}, ()),
+        ("o3", {"litellm_provider": "openai", "supports_reasoning": True}, ("low", "medium", "high")),
+        (
+            "gpt-5",
+            {
+                "litellm_provider": "openai",
+                "supports_reasoning": True,
+                "supports_minimal_reasoning_effort": True,
+                "supports_none_reasoning_effort": False,
+                "supports_low_reasoning_effort": False,
+                "supports_xhigh_reasoning_effort": True,
+            },
+            ("minimal", "medium", "high", "xhigh"),
+        ),
+        (
+            "mistral/m",
+            {"litellm_provider": "mistral", "supports_reasoning": True, "reasoning_effort_levels": ["high", "none"]},
+            ("none", "high"),
+        ),
+        ("mistral/magistral-x", {"litellm_provider": "mistral", "supports_reasoning": True}, ()),
+        ("deepseek/deepseek-v9", {"litellm_provider": "deepseek", "supports_reasoning": True}, ("none", "low", "high")),
+        ("dashscope/x-thinking", {"litellm_provider": "dashscope", "supports_reasoning": True}, ("high",)),
+        ("groq/qwen/x", {"litellm_provider": "groq", "supports_reasoning": True}, None),
+        (
+            "claude-x",
+            {"litellm_provider": "anthropic", "supports_reasoning": True, "thinking_always_on": True},
+            ("low", "medium", "high"),
+        ),
+        (
+            "claude-y",
+            {"litellm_provider": "anthropic", "supports_reasoning": True, "supports_adaptive_thinking": True},
+            ("none", "low", "medium", "high"),
+        ),
+        ("e", {"mode": "embedding", "supports_reasoning": True}, ()),
+    ],
+)
+def test_the_levels_of_effort_are_what_the_list_marks_and_the_provider_documents(
+    script: ModuleType, name: str, entry: dict[str, object], levels: tuple[str, ...] | None
+) -> None:
+    assert script.efforts(name, entry) == levels
+
+
 def test_a_window_that_is_input_and_output_together_is_told_as_such(script: ModuleType, catalogue: Catalogue) -> None:
     card = catalogue.card("gpt-5.1")
     assert card is not None and (card.window, card.input_limit, card.max_output) == (400_000, 272_000, 128_000)
@@ -210,6 +258,42 @@ def test_the_address_of_a_provider_tells_whose_price_holds(catalogue: Catalogue)
     assert nowhere is not None and nowhere.tariff is None
     assert at_home is not None and at_home.tariff is not None
     assert fake == nowhere
+
+
+def test_levels_of_effort_survive_the_file(tmp_path: Path, script: ModuleType, catalogue: Catalogue) -> None:
+    assert script.LEVELS == LEVELS
+    entries = {
+        "m": {"mode": "chat", "litellm_provider": "openai", "supports_reasoning": True},
+        "n": {"mode": "chat", "litellm_provider": "openai"},
+        "o": {"mode": "chat", "litellm_provider": "somebody"},
+    }
+    script.write(tmp_path, msgspec.json.encode(entries), {})
+    cards = [Catalogue(tmp_path / "models.json").card(name) for name in "mno"]
+    assert [card and card.efforts for card in cards] == [("low", "medium", "high"), (), None]
+    for name in ("gpt-5.1", "claude-opus-4-8", "o3"):
+        card = catalogue.card(name)
+        assert card is not None and card.efforts is not None and "high" in card.efforts
+
+
+@pytest.mark.parametrize(
+    ("model", "host", "means"),
+    [
+        ("gpt-5", "api.openai.com", "reasoning_effort"),
+        ("gpt-5", "eu.openai.azure.com", "reasoning_effort"),
+        ("claude-sonnet-4-5", "api.anthropic.com", "thinking_budget"),
+        ("claude-opus-4-8", "api.anthropic.com", "thinking_adaptive"),
+        ("claude-opus-4-8", "openrouter.ai", "reasoning"),
+        ("Qwen/Qwen3-32B", "openrouter.ai", "reasoning"),
+        ("gpt-5", "127.0.0.1", None),
+        ("gpt-5", "api.openai.com.example.com", None),
+    ],
+)
+def test_the_address_of_a_provider_tells_how_it_hears_of_an_effort(
+    catalogue: Catalogue, model: str, host: str, means: str | None
+) -> None:
+    card = catalogue.card(model, host=host)
+    assert card is not None and card.means == means
+    assert catalogue.means("api.anthropic.com") == "thinking_budget"
 
 
 @pytest.mark.parametrize("name", ["", "/", ":", "nobody-knows-this", "*", "x" * 10_000, "\ud800"])

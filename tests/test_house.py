@@ -42,7 +42,9 @@ PURE_LIBRARIES = frozenset({"msgspec"})
 WORDS_ONLY = {
     "proxy/core/conversation.py": "values without rules; groups and chain test what is said with them",
     "proxy/core/events.py": "values without rules; the dialects and relay test what is said with them",
+    "proxy/core/explanation.py": "values without rules; explaining makes and tests them",
     "proxy/core/notes.py": "values without rules; compaction and ledger make and test them",
+    "proxy/core/stack.py": "values without rules; layers and the dialect's dressing test what is made of them",
 }
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import AsyncIterator, Awaitable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -191,3 +193,33 @@ async def test_a_step_that_plans_may_fail_behind_a_client_that_left() -> None:
         go.set()
         await there.settled()
         assert there.concluded == 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_who_performs_the_steps_is_free_as_soon_as_the_flow_is_over(fails: bool) -> None:
+    """Not when the collector comes by: a call holds its whole body."""
+
+    class Owner(Table):
+        playing: Play
+
+    async def refused() -> None:
+        raise Malformed("no")
+
+    def asking() -> Flow[Outcome]:
+        yield from RECALL
+        return DONE
+
+    with ThreadPoolExecutor(max_workers=1) as workers:
+        owner = Owner(workers)
+        if fails:
+            owner.answers[Recall] = refused()
+        owner.playing = owner.play(asking())
+        gone = weakref.ref(owner)
+        gc.disable()
+        try:
+            with pytest.raises(Malformed) if fails else nullcontext():
+                await owner.playing.run()
+            del owner
+            assert gone() is None
+        finally:
+            gc.enable()

@@ -59,6 +59,7 @@ ledger: {max_share: 0.4}
 summary: {builtin: false}
 cache: {read: 0.1, write: 1.25, ttl: 300}
 alternate: true
+effort: {member: thinking, elsewhere: none, levels: [high, none, low]}
 """
     policy = load(folder(tmp_path, every=text)).for_model("two-x")
     expected = Policy(
@@ -77,6 +78,9 @@ alternate: true
         cache_write=1.25,
         cache_ttl=300.0,
         alternate=True,
+        effort_member="thinking",
+        effort_elsewhere="none",
+        effort_levels=("none", "low", "high"),
         name="every",
     )
     assert msgspec.structs.replace(policy, hash="") == expected
@@ -105,6 +109,8 @@ def test_a_stated_window_holds_for_every_policy_without_its_own(tmp_path: Path) 
         ("window: 1.5", "default.yaml:1: window: should be a valid integer, got a number with a fractional part"),
         ("mode: on", "default.yaml:1: mode: should be 'enforce', 'observe' or 'off'"),
         ("cache: {ttl: 0}", "default.yaml:1: cache.ttl: should be greater than 0"),
+        ("effort: {membr: auto}", 'default.yaml:1: effort.membr: unknown key; did you mean "member"?'),
+        ("effort: {levels: low}", "default.yaml:1: effort.levels: should be a valid tuple"),
         ("target: 0.85", "default.yaml:1: target: target 0.85 must be below compact_at 0.85"),
         ("compact_at: 0.4", "default.yaml:1: compact_at: target 0.5 must be below compact_at 0.4"),
         (
@@ -269,8 +275,11 @@ def test_a_server_does_not_start_on_broken_policies(tmp_path: Path) -> None:
 def test_the_shipped_default_states_every_key_with_the_value_of_the_core() -> None:
     stated = yaml.safe_load((shipped() / "default.yaml").read_text())
     assert stated.keys() == schema()["properties"].keys()
-    for section in ("tail", "pinned", "ledger", "summary", "cache"):
-        assert stated[section].keys() == schema()["$defs"][section.capitalize()]["properties"].keys()
+    sections = {"effort": "EffortKeys"} | {
+        name: name.capitalize() for name in ("tail", "pinned", "ledger", "summary", "cache")
+    }
+    for section, name in sections.items():
+        assert stated[section].keys() == schema()["$defs"][name]["properties"].keys()
     policy = load(shipped()).for_model("nobody-knows")
     assert msgspec.structs.replace(policy, hash="") == Policy()
 
@@ -295,6 +304,22 @@ def test_the_shipped_default_states_every_key_with_the_value_of_the_core() -> No
 )
 def test_each_family_finds_its_shipped_policy(model: str, name: str) -> None:
     assert load(shipped()).for_model(model).name == name
+
+
+@pytest.mark.parametrize(
+    ("model", "elsewhere"),
+    [
+        ("gpt-oss-20b", "reasoning_effort"),
+        ("Qwen/Qwen3-32B", "chat_template_kwargs"),
+        ("DeepSeek-V3.1", "chat_template_kwargs"),
+        ("meta-llama/Llama-3.3-70B-Instruct", "none"),
+        ("claude-sonnet-4-5", "reasoning_effort"),
+        ("nobody-knows", "reasoning_effort"),
+    ],
+)
+def test_each_family_says_how_a_server_of_ones_own_is_told_an_effort(model: str, elsewhere: str | None) -> None:
+    policy = load(shipped()).for_model(model)
+    assert (policy.effort_member, policy.effort_elsewhere, policy.effort_levels) == ("auto", elsewhere, None)
 
 
 def test_shipped_families_give_a_reason_for_each_deviation() -> None:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from proxy.configfile import ConfigError, parse, render_schema
 from proxy.configfile.fields import Secret
-from proxy.settings import Settings, from_upstream, is_loopback, load, refusal, resolve_model, schema
+from proxy.settings import Settings, agents_of, from_upstream, is_loopback, load, refusal, resolve_model, schema
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -259,6 +259,42 @@ def test_settings_are_frozen_all_the_way_down(tmp_path: Path) -> None:
     ):
         with pytest.raises((ValidationError, TypeError, AttributeError)):
             change()
+
+
+def test_agents_are_told_with_everything_else_that_is_wrong(tmp_path: Path) -> None:
+    text = """\
+models: {fast: {upstream: main}}
+agents:
+  a: {model: fats, efort: low}
+  fast: {model: fast, tools: [shel]}
+base_prompt: {fle: x}
+skills: {folder: x}
+"""
+    assert problems(tmp_path, MAIN + text, {"WEIRGATE_AGENTS__B__MODEL": "gone"}) == [
+        'weirgate.yaml:6: base_prompt.fle: unknown key; did you mean "file"?',
+        'weirgate.yaml:4: agents.a.efort: unknown key; did you mean "effort"?',
+        "weirgate.yaml:5: agents.fast.tools[0]: unknown tool; there are load_skill, read_tool_result, ask_user, "
+        "request_approval",
+        'weirgate.yaml:7: skills.folder: unknown key; did you mean "folders"?',
+        'weirgate.yaml:4: agents.a.model: no entry of models leads to it; did you mean "fast"?',
+        "weirgate.yaml:5: agents.fast: is also the name of an entry of models",
+        "environment: WEIRGATE_AGENTS__B__MODEL: no entry of models leads to it",
+    ]
+
+
+def test_folders_of_skills_are_relative_to_the_file(tmp_path: Path) -> None:
+    assert load(write(tmp_path, MAIN + "skills: {folders: [a, /b]}"), {}).skills.folders == (tmp_path / "a", Path("/b"))
+    assert load(write(tmp_path, MAIN + "skills: {folders: a}"), {}).skills.folders == (tmp_path / "a",)
+    assert from_upstream("http://127.0.0.1:9/v1").skills.folders == ()
+
+
+def test_settings_know_the_file_they_are_from_and_what_their_agents_need(tmp_path: Path) -> None:
+    path = write(tmp_path, ROUTES + "agents: {a: {model: gpt-5, instructions: {file: p.md}}}\nbase_prompt: Ours.\n")
+    settings = load(path, {})
+    given = agents_of(settings)
+    assert (settings.origin, given.file, given.models) == (path, path, ("*", "gpt-*", "gpt-4*", "gpt-4o"))
+    assert [*given.agents] == ["a"] and given.base is not None and given.base.text == "Ours."
+    assert from_upstream("http://127.0.0.1:9/v1").origin is None
 
 
 ROUTES = """\

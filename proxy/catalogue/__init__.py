@@ -1,4 +1,4 @@
-"""What is publicly known of models: windows, prices, and the ranks their tokenisers are made of.
+"""What is publicly known of models: windows, prices, levels of effort, and the ranks their tokenisers are made of.
 
 Belongs here: data made by `scripts/catalogue.py` from litellm's wheel, and finding a model in it by the names people
 use. Never: what an operator stated, what a provider's error taught, or a guess: a model that is not found is None, and
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from proxy.core.effort import LEVELS, Effort, Means
 from proxy.core.policy import ModelCard, Tariff
 
 _HERE = Path(__file__).parent
@@ -48,6 +49,21 @@ _PROVIDERS: Mapping[str, str] = {
     "openai.azure.com": "azure",
     "openrouter.ai": "openrouter",
 }
+# How the provider at an address is told an effort (the sources stand in dialects/chat/effort.py); Anthropic's depends
+# on the model. Who is not here documents none that we know of.
+_MEANS: Mapping[str, Means] = {
+    "anthropic": "thinking_budget",
+    "azure": "reasoning_effort",
+    "dashscope": "enable_thinking",
+    "deepseek": "thinking",
+    "gemini": "reasoning_effort",
+    "groq": "reasoning_effort",
+    "mistral": "reasoning_effort",
+    "openai": "reasoning_effort",
+    "openrouter": "reasoning",
+    "xai": "reasoning_effort",
+    "zai": "thinking",
+}
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):
@@ -62,6 +78,10 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     cached: int | None = None
     cache_write: int | None = None
     encoding: str | None = None
+    efforts: int | None = None
+    """A bit for each level of `core.effort.LEVELS` that the model has, the lowest first; None: not known."""
+    adaptive: bool | None = None
+    """Anthropic's way of thinking from Claude 4.6 on: without a budget."""
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +109,10 @@ class Catalogue:
         """The release of litellm that the prices are from; on every usage row as the price version."""
         return self._read.version
 
+    def means(self, host: str) -> Means | None:
+        """How the provider at `host` is told an effort; None where that is no provider we know."""
+        return _MEANS.get(_provider(host))
+
     def card(self, model: str, *, host: str = "") -> ModelCard | None:
         """What is known of `model` as served at `host` (of the upstream's address), None if nothing.
 
@@ -100,12 +124,13 @@ class Catalogue:
         for name in _spellings(model, _provider(host)):
             known = self._lower.get(name)
             if known is not None:
-                return self._card(model, self._read.models[known])
+                return self._card(model, self._read.models[known], self.means(host))
         same = self._by_last_part.get(_last_part(_undated(_TAG.sub("", model.lower()))), ())
         windows = Counter(window for name in same if (window := self._read.models[name].window) is not None)
         if not windows:
             return None
-        return ModelCard(name=model, window=max(windows, key=lambda each: (windows[each], -each)))
+        window = max(windows, key=lambda each: (windows[each], -each))
+        return ModelCard(name=model, window=window, means=self.means(host))
 
     @cached_property
     def _read(self) -> Models:
@@ -123,7 +148,7 @@ class Catalogue:
             found[part] = (*found.get(part, ()), name)
         return found
 
-    def _card(self, asked: str, row: Row) -> ModelCard:
+    def _card(self, asked: str, row: Row, means: Means | None) -> ModelCard:
         tariff = None
         if row.input is not None:
             tariff = Tariff(
@@ -140,6 +165,8 @@ class Catalogue:
             input_limit=row.input_limit,
             max_output=row.max_output,
             tariff=tariff,
+            efforts=_levels(row.efforts),
+            means="thinking_adaptive" if row.adaptive and means == "thinking_budget" else means,
         )
         return known if row.encoding is None else msgspec.structs.replace(known, encoding=row.encoding)
 
@@ -168,6 +195,10 @@ def verify(folder: Path = _HERE) -> list[str]:
         if hashlib.sha256(data).hexdigest() != digest:
             wrong.append(f"catalogue: {name} was altered (its hash is wrong)")
     return wrong
+
+
+def _levels(bits: int | None) -> tuple[Effort, ...] | None:
+    return None if bits is None else tuple(level for place, level in enumerate(LEVELS) if bits >> place & 1)
 
 
 def _provider(host: str) -> str:

@@ -1,4 +1,4 @@
-"""`weirgate check`: what is wrong with the configuration and its policies, each with its place.
+"""`weirgate check`: what is wrong with the configuration, its policies, agents and skills, each with its place.
 
 Belongs here: printing what `proxy.check` finds. Never: a rule of its own. Warnings alone leave the exit code at 0: the
 gateway would start.
@@ -17,12 +17,13 @@ from proxy.check import Report, check
 from proxy.commands.outcome import DONE, FAILED, say
 from proxy.commands.where import HERE, configuration
 from proxy.configfile import Problem
+from proxy.tools import skills
 
 
 def run(config: Path | None, environ: Mapping[str, str], form: str) -> int:
     """0 where the gateway would start, 1 where it would not."""
     path = configuration(config)
-    report = _nothing() if path is None else check(path, environ, catalogue=Catalogue())
+    report = _nothing() if path is None else check(path, environ, catalogue=Catalogue(), skills=skills.load)
     if form == "json":
         told = msgspec.json.encode({"ok": report.ok, "problems": report.problems, "warnings": report.warnings})
         sys.stdout.write(msgspec.json.format(told, indent=2).decode() + "\n")

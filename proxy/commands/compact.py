@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections import Counter as Tally
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -18,20 +17,21 @@ import msgspec
 from proxy import policies
 from proxy.catalogue import Catalogue, ranks_folder
 from proxy.commands.dry_run import Outcome, dry_run
+from proxy.commands.notes import show_cut, show_notes
 from proxy.commands.outcome import DONE, FAILED, WRONG, NotDone, say
-from proxy.commands.table import Column, number, plain, show
+from proxy.commands.saved import content, conversation
+from proxy.commands.table import Column, bar, number, plain, show, write
 from proxy.commands.where import configuration
-from proxy.core.notes import Notes
+from proxy.core.layout import noted
 from proxy.core.policy import ModelCard
+from proxy.core.shares import many
 from proxy.core.steps import Call, Caller
 from proxy.dialects.chat.messages import read_message
 from proxy.dialects.chat.request import decode_call
 from proxy.settings import load_part
 from proxy.upstream.counter import Counter
 
-_MOST: Final = 256 * 1024 * 1024
 _KEPT: Final = ("messages", "tools", "functions", "max_completion_tokens", "max_tokens", "n")
-_BAR: Final = 30
 _UNNAMED: Final = "unnamed"
 
 
@@ -74,7 +74,7 @@ def run(asked: Asked, config: Path | None, environ: Mapping[str, str]) -> int:
 
 def read_call(asked: Asked) -> Call:
     """The conversation as the request that would carry it. Raises NotDone, Malformed."""
-    value = _conversation(_bytes(asked.file), asked.line)
+    value = conversation(content(asked.file), asked.line)
     stated = {name: raw for name in _KEPT if (raw := value.get(name)) is not None and bytes(raw) != b"null"}
     if "messages" not in stated:
         raise NotDone(f"{asked.file} holds no messages: a chat request, a list of messages, or JSONL of either", WRONG)
@@ -87,46 +87,6 @@ def read_call(asked: Asked) -> Call:
     return decode_call(body, Caller(tenant="local", key="dry-run"), read_message, {})
 
 
-def _bytes(name: str) -> bytes:
-    try:
-        data = sys.stdin.buffer.read(_MOST + 1) if name == "-" else Path(name).read_bytes()
-    except OSError as failure:
-        raise NotDone(f"{name} cannot be read: {failure.strerror}", WRONG) from None
-    if len(data) > _MOST:
-        raise NotDone(f"{name} is larger than {_MOST >> 20} MiB", WRONG)
-    return data.removeprefix(b"\xef\xbb\xbf").strip()
-
-
-def _conversation(data: bytes, line: int | None) -> dict[str, msgspec.Raw]:
-    """One JSON value, or the chosen line of several."""
-    whole = _members(data) if line is None else None
-    if whole is not None:
-        return whole
-    lines = [each for each in data.split(b"\n") if each.strip()]
-    if not lines:
-        raise NotDone("the file is empty", WRONG)
-    chosen = line or 1
-    if chosen > len(lines):
-        raise NotDone(f"there is no line {chosen}: the file has {len(lines)}", WRONG)
-    found = _members(lines[chosen - 1])
-    if found is None:
-        where = f"line {chosen}" if len(lines) > 1 else "the file"
-        raise NotDone(f"{where} is not valid JSON, or neither a chat request nor a list of messages", WRONG)
-    if len(lines) > 1:
-        say(f"conversation {chosen} of {len(lines)}" + ("" if line else "; --line N takes another"))
-    return found
-
-
-def _members(data: bytes) -> dict[str, msgspec.Raw] | None:
-    try:
-        if data[:1] == b"[":
-            msgspec.json.decode(data, type=list[msgspec.Raw])
-            return {"messages": msgspec.Raw(data)}
-        return msgspec.json.decode(data, type=dict[str, msgspec.Raw])
-    except (msgspec.DecodeError, RecursionError):
-        return None
-
-
 def _text(raw: msgspec.Raw | None) -> str:
     value = None if raw is None else msgspec.json.decode(raw)
     return value if isinstance(value, str) else ""
@@ -137,27 +97,27 @@ def _text(raw: msgspec.Raw | None) -> str:
 
 def _print(found: Outcome, asked: Asked) -> None:
     model = "" if found.model == _UNNAMED else f", model {plain(found.model)}"
-    head = f"{_many(found.messages, 'message')} in {_many(found.turns, 'turn')}{model}"
-    _write(head + (f"; {found.repaired} repaired" if found.repaired else ""))
-    _write("")
+    head = f"{many(found.messages, 'message')} in {many(found.turns, 'turn')}{model}"
+    write(head + (f"; {found.repaired} repaired" if found.repaired else ""))
+    write("")
     _sizes(found)
-    _write("")
+    write("")
     if not found.needed:
-        _write(f"No compaction is needed: it would begin at {number(found.trigger)} tokens.")
-        _write("")
+        write(f"No compaction is needed: it would begin at {number(found.trigger)} tokens.")
+        write("")
     elif not found.compacted:
-        _write(_too_large(found))
-        _write("")
+        write(_too_large(found))
+        write("")
     _parts(found)
     if found.notes is not None:
-        _write("")
-        _noted(found.notes)
-        _write("")
-        _cut(found)
+        write("")
+        show_notes(noted(found.notes))
+        write("")
+        show_cut(found.replaced_messages, found.replaced_tokens, found.clips)
     if found.lowered is not None:
-        _write(f"The output limit would be lowered to {number(found.lowered)} tokens.")
+        write(f"The output limit would be lowered to {number(found.lowered)} tokens.")
     if asked.text and found.text:
-        _write(f"\n{_lines(found.text)}")
+        write(f"\n{_lines(found.text)}")
     elif asked.text:
         say("there are no notes to show")
 
@@ -170,15 +130,10 @@ def _sizes(found: Outcome) -> None:
     show(
         columns,
         [
-            [name, number(size), f"{size / found.window:.0%}", _bar(size, found.window) if bar else ""]
-            for name, size, bar in rows
+            [name, number(size), f"{size / found.window:.0%}", bar(size, found.window) if drawn else ""]
+            for name, size, drawn in rows
         ],
     )
-
-
-def _bar(size: int, window: int) -> str:
-    filled = round(_BAR * min(1.0, size / window))
-    return "█" * filled + "░" * (_BAR - filled) + (" over" if size > window else "")
 
 
 def _parts(found: Outcome) -> None:
@@ -193,31 +148,6 @@ def _parts(found: Outcome) -> None:
     )
 
 
-def _noted(notes: Notes) -> None:
-    whole = sum(not pin.cut for pin in notes.pins)
-    cut = len(notes.pins) - whole
-    kinds = Tally(entry.kind for entry in notes.ledger)
-    listed = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-    _write("The notes hold")
-    _write(f"  requests  {whole} word for word, {cut} as head and tail, {notes.dropped} only counted")
-    _write(
-        f"  ledger    {len(notes.ledger)} identifiers"
-        + (f" ({listed})" if listed else "")
-        + f", {notes.unlisted} more not listed"
-    )
-    if notes.calls:
-        _write("  calls     " + ", ".join(f"{plain(name)} {count}x" for name, count in notes.calls))
-
-
-def _cut(found: Outcome) -> None:
-    gone = f"{_many(found.replaced_messages, 'message')} ({number(found.replaced_tokens)} tokens)"
-    _write("What was cut")
-    _write(f"  {gone}: the notes stand for them")
-    for clip in found.clips:
-        sizes = f"{number(clip.before)} -> {number(clip.after)} tokens"
-        _write(f"  message {clip.message} ({clip.role}): {sizes}, head and tail")
-
-
 def _too_large(found: Outcome) -> str:
     sizes = {part.name: part.tokens for part in found.parts}
     fixed = ", ".join(f"{name} {number(sizes[name])}" for name in ("system", "tools") if name in sizes)
@@ -229,11 +159,3 @@ def _too_large(found: Outcome) -> str:
 
 def _lines(text: str) -> str:
     return "\n".join(plain(line) for line in text.split("\n"))
-
-
-def _many(count: int, name: str) -> str:
-    return f"1 {name}" if count == 1 else f"{number(count)} {name}s"
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(text + "\n")

@@ -7,21 +7,23 @@ known of the conversation, and every size is counted, not estimated.
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
 from proxy.core import chain, measure
 from proxy.core.branch import Branch
-from proxy.core.compaction import assemble
-from proxy.core.conversation import SYSTEM, Message
-from proxy.core.errors import Internal
-from proxy.core.exchange import exchange
-from proxy.core.groups import groups, opening, turns
+from proxy.core.conversation import Message
+from proxy.core.exchange import prepared
+from proxy.core.groups import groups, turns
+from proxy.core.layout import Clip, Layout, leading
 from proxy.core.notes import Compaction, Notes
 from proxy.core.policy import Mode, ModelCard, Policy
+from proxy.core.rehearsal import Rehearsal
 from proxy.core.render import covered, notes_text
-from proxy.core.steps import Call, Claim, Count, Limits, Memory, Prompt, Ratio, Recall, Remember, Send, Snapshot
+from proxy.core.steps import Call, Count, Limits, Memory, Prompt, Ratio, Snapshot
+from proxy.explaining import counted
+from proxy.gateway import Counting
 
 _SCOPE: Final = chain.scope(bytes(32), "local", "dry-run", None)
 
@@ -33,15 +35,6 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     messages: int
     tokens: int
     told: str
-
-
-class Clip(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that stays but is cut; `message` is its index in the file, sizes are tokens."""
-
-    message: int
-    role: str
-    before: int
-    after: int
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,21 +66,18 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     lowered: int | None = None
 
 
-class Counting(Protocol):
-    async def count(self, texts: tuple[str, ...], encoding: str) -> tuple[int, ...]: ...
-
-
 async def dry_run(call: Call, policy: Policy, card: ModelCard, window: int, counter: Counting) -> Outcome:
     """What the gateway would send for `call` at `window` tokens, if it saw this conversation for the first time."""
     (tools,) = await counter.count((call.tools.decode("utf-8", "replace"),), card.encoding)
     call = msgspec.structs.replace(call, tools_tokens=tools)
     snap = _snapshot(call, policy, card, window, ratio=1.0)
     branch = Branch(call, snap)
-    exact = await _counted(branch.messages, card, counter)
+    exact = await counted(counter, branch.messages, card.encoding)
     whole = _total(exact, tools)
     # Our estimate is scaled to the count, so that each decision rests on what was counted.
     scale = whole / max(1, measure.prompt_tokens(branch.messages, tools))
-    prompt, made = _play(call, _snapshot(call, policy, card, window, ratio=scale), exact)
+    trial = Branch(call, _snapshot(call, policy, card, window, ratio=scale))
+    prompt, made = _play(trial, exact), trial.made
     room = measure.room(policy, Limits(total=window), call.max_output)
     assert room is not None, "a window is stated"
     seen = _Seen(branch, exact, tools)
@@ -109,24 +99,18 @@ async def dry_run(call: Call, policy: Policy, card: ModelCard, window: int, coun
     )
     if made is None:
         return found
-    told = assemble(branch.messages, branch.chain, made)
-    layout = _Told(seen, branch, made, await _counted(told, card, counter), told)
-    messages, tokens = layout.replaced()
+    layout = Layout(branch.messages, branch.chain, made)
+    told = _Told(seen, layout, made, await counted(counter, layout.told, card.encoding))
     return msgspec.structs.replace(
         found,
-        after=_total(await _counted(prompt.messages, card, counter), tools),
-        parts=layout.parts(),
-        replaced_messages=messages,
-        replaced_tokens=tokens,
-        clips=layout.clips(),
+        after=_total(await counted(counter, prompt.messages, card.encoding), tools),
+        parts=told.parts(),
+        replaced_messages=layout.replaced,
+        replaced_tokens=sum(exact[index] for index in layout.gone),
+        clips=told.clips(),
         notes=made.notes,
         text=notes_text(made),
     )
-
-
-async def _counted(messages: tuple[Message, ...], card: ModelCard, counter: Counting) -> tuple[int, ...]:
-    counts = await counter.count(tuple(map(measure.countable, messages)), card.encoding)
-    return tuple(count + measure.uncountable(item) for count, item in zip(counts, messages, strict=True))
 
 
 def _total(sizes: tuple[int, ...], tools: int) -> int:
@@ -149,28 +133,16 @@ def _snapshot(call: Call, policy: Policy, card: ModelCard, window: int, *, ratio
     )
 
 
-def _play(call: Call, snap: Snapshot, exact: tuple[int, ...]) -> tuple[Prompt, Compaction | None]:
-    """The prompt that would be sent, and the compaction that was made for it. Ends before the call goes out."""
-    flow = exchange(call, snap)
-    made: Compaction | None = None
+def _play(branch: Branch, exact: tuple[int, ...]) -> Prompt:
+    """The prompt that would be sent. Ends before the call goes out."""
+    flow = Rehearsal().of(prepared(branch))
     answer: Any = None
     try:
         while True:
-            match flow.send(answer):
-                case Send() as sending:
-                    return sending.prompt, made
-                case Recall():
-                    answer = Memory()
-                case Count():
-                    answer = exact
-                case Claim():
-                    answer = True
-                case Remember() as remembered:
-                    made, answer = remembered.compaction or made, None
-                case other:
-                    raise Internal(f"A dry run has no answer to {type(other).__name__}.")
-    finally:
-        flow.close()
+            answer = exact if type(flow.send(answer)) is Count else Memory()
+    except StopIteration as end:
+        prompt: Prompt = end.value
+        return prompt
 
 
 class _Seen:
@@ -180,7 +152,7 @@ class _Seen:
         self.messages = branch.messages
         self.exact = exact
         self.tools = tools
-        self.lead = _lead(branch.messages)
+        self.lead = leading(branch.messages)
 
     def whole(self) -> tuple[Part, ...]:
         """The prompt as the client sent it."""
@@ -203,59 +175,38 @@ class _Seen:
 
 
 class _Told:
-    """The told messages of one compaction, each with the message of the history that it is."""
+    """The told messages of one compaction, with their exact sizes."""
 
-    def __init__(
-        self, seen: _Seen, branch: Branch, made: Compaction, sizes: tuple[int, ...], told: tuple[Message, ...]
-    ):
+    def __init__(self, seen: _Seen, layout: Layout, made: Compaction, sizes: tuple[int, ...]) -> None:
         self.seen = seen
+        self.layout = layout
         self.made = made
         self.sizes = sizes
-        self.told = told
-        self.cut = branch.chain.behind(made.covers) or seen.lead
-        parted = next((each for each in turns(branch.messages) if each.first < self.cut <= each.last), None)
-        opened = () if parted is None or not made.notes.part else opening(branch.messages, parted)
-        self.open = tuple(index for index in opened if index < self.cut)
-        kept = (*self.open, *range(self.cut, len(branch.messages)))
-        self.behind = len(told) - len(kept)
-        """Where the told messages that the history has as well begin: behind system messages and notes."""
-        self.origins = dict(zip(range(self.behind, len(told)), kept, strict=True))
 
     def parts(self) -> tuple[Part, ...]:
-        lead = _lead(self.told)
-        noted = self.behind - lead
-        parts = [*self.seen.front(self.told[:lead], self.sizes[:lead])]
-        if noted:
-            size = sum(self.sizes[lead : self.behind])
-            parts.append(Part(name="notes", messages=noted, tokens=size, told=covered(self.made.notes)))
-        middle = self.behind + len(self.open)
-        if self.open:
-            parts.append(self._kept("open request", range(self.behind, middle)))
-        return (*parts, self._kept("tail", range(middle, len(self.told))))
+        layout = self.layout
+        parts = [*self.seen.front(layout.told[: layout.front], self.sizes[: layout.front])]
+        if layout.notes:
+            size = sum(self.sizes[place] for place in layout.notes)
+            parts.append(Part(name="notes", messages=len(layout.notes), tokens=size, told=covered(self.made.notes)))
+        if layout.open:
+            parts.append(self._kept("open request", layout.open))
+        return (*parts, self._kept("tail", layout.tail))
 
     def _kept(self, name: str, places: range) -> Part:
-        clipped = sum(self._clipped(place) for place in places)
+        clipped = len(set(places) & set(self.layout.clipped))
         told = f"word for word, {clipped} of them clipped" if clipped else "word for word"
         size = sum(self.sizes[places.start : places.stop])
         return Part(name=name, messages=len(places), tokens=size, told=told)
 
-    def _clipped(self, place: int) -> bool:
-        return self.told[place] is not self.seen.messages[self.origins[place]]
-
     def clips(self) -> tuple[Clip, ...]:
+        layout = self.layout
         return tuple(
-            Clip(message=origin, role=self.told[place].role, before=self.seen.exact[origin], after=self.sizes[place])
-            for place, origin in self.origins.items()
-            if self._clipped(place)
+            Clip(
+                message=layout.origins[place],
+                role=layout.told[place].role,
+                before=self.seen.exact[layout.origins[place]],
+                after=self.sizes[place],
+            )
+            for place in layout.clipped
         )
-
-    def replaced(self) -> tuple[int, int]:
-        """Messages and tokens that only the notes stand for."""
-        lead = self.seen.lead
-        gone = [index for index in range(lead, self.cut) if index not in self.open]
-        standing = _lead(self.told) - lead
-        return len(gone) - standing, sum(self.seen.exact[index] for index in gone)
-
-
-def _lead(messages: tuple[Message, ...]) -> int:
-    return next((index for index, item in enumerate(messages) if item.role not in SYSTEM), len(messages))

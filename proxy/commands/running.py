@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
@@ -16,6 +17,7 @@ import msgspec
 
 from proxy.commands.outcome import NotDone
 
+NONE: Final[Mapping[str, str]] = MappingProxyType({})
 _KNOCK: Final = 2.0
 """Seconds for a server to say that it is there."""
 _PATIENCE: Final = 60.0
@@ -54,28 +56,25 @@ class Running:
         query = urlencode({name: value for name, value in asked.items() if value is not None})
         return self._answer("GET", f"/v1/weirgate/{path}" + (f"?{query}" if query else ""), None)
 
-    def post(self, path: str, body: object = None) -> dict[str, Any]:
-        return self._answer("POST", f"/v1/weirgate/{path}", body)
+    def post(self, path: str, body: object = None, headers: Mapping[str, str] = NONE) -> dict[str, Any]:
+        return self._answer("POST", f"/v1/weirgate/{path}", body, headers)
 
     def put(self, path: str, body: object) -> dict[str, Any]:
         return self._answer("PUT", f"/v1/weirgate/{path}", body)
 
-    def _answer(self, method: str, path: str, body: object) -> dict[str, Any]:
+    def _answer(self, method: str, path: str, body: object, more: Mapping[str, str] = NONE) -> dict[str, Any]:
         try:
-            status, answer = self._ask(method, path, body, _PATIENCE)
+            status, answer = self._ask(method, path, body, _PATIENCE, more)
         except OSError as failure:
             raise NotDone(f"{self.root} does not answer: {failure.strerror or type(failure).__name__}") from None
-        value = _decoded(answer)
-        if status == 200 and isinstance(value, dict):
-            return value
-        hint = self._hints.get(status)
-        said = _message(value) or f"it answers {status}"
-        raise NotDone(f"{self.root}: {said}" + (f" ({hint})" if hint else ""))
+        return told(status, answer, self.root, self._hints)
 
-    def _ask(self, method: str, path: str, body: object, seconds: float) -> tuple[int, bytes]:
+    def _ask(
+        self, method: str, path: str, body: object, seconds: float, more: Mapping[str, str] = NONE
+    ) -> tuple[int, bytes]:
         parts = urlsplit(self.root)
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        headers = {"authorization": f"Bearer {self._secret}"} if self._secret else {}
+        headers = {**more, **({"authorization": f"Bearer {self._secret}"} if self._secret else {})}
         data = None
         if body is not None:
             data = msgspec.json.encode(body)
@@ -89,6 +88,16 @@ class Running:
             raise NotDone(f"what answers at {self.root} does not speak HTTP ({type(failure).__name__})") from None
         finally:
             connection.close()
+
+
+def told(status: int, body: bytes, who: str, hints: Mapping[int, str]) -> dict[str, Any]:
+    """The answer of `who`. Raises NotDone for a refusal, in its own words and with what would help."""
+    value = _decoded(body)
+    if status == 200 and isinstance(value, dict):
+        return value
+    hint = hints.get(status)
+    said = _message(value) or f"it answers {status}"
+    raise NotDone(f"{who}: {said}" + (f" ({hint})" if hint else ""))
 
 
 def _decoded(body: bytes) -> object:

@@ -9,29 +9,41 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TextIO
+from typing import Final, TextIO
 
 import msgspec
 
+_BAR: Final = 30
+"""Characters of a bar."""
+
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
-    """`name` is the heading; numbers stand on the `right`."""
+    """`name` is the heading; numbers stand on the `right`. A number, or what is `whole`, is never broken in two."""
 
     name: str
     right: bool = True
+    whole: bool = False
 
 
-def show(columns: Sequence[Column], rows: Iterable[Sequence[str]], total: Sequence[str] | None = None) -> None:
-    """The table on stdout: by rich at a terminal, plain and whole (never folded) anywhere else."""
+def show(
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[str]],
+    total: Sequence[str] | None = None,
+    styles: Sequence[str] = (),
+) -> None:
+    """The table on stdout: by rich at a terminal, plain and whole (never folded) anywhere else. `styles` colour its
+    rows, where there is colour; nothing may be told by colour alone."""
     lines = [tuple(map(plain, row)) for row in rows]
     last = None if total is None else tuple(map(plain, total))
     if sys.stdout.isatty():
-        _rich(columns, lines, last)
+        _rich(columns, lines, last, styles)
     else:
         _aligned(columns, lines, last, sys.stdout)
 
 
-def _rich(columns: Sequence[Column], rows: Sequence[Sequence[str]], total: Sequence[str] | None) -> None:
+def _rich(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], total: Sequence[str] | None, styles: Sequence[str]
+) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -43,11 +55,11 @@ def _rich(columns: Sequence[Column], rows: Sequence[Sequence[str]], total: Seque
             Text(column.name),
             footer=Text(total[number] if total is not None else "", style="bold"),
             justify="right" if column.right else "left",
-            no_wrap=column.right,
+            no_wrap=column.right or column.whole,
             overflow="fold",
         )
-    for row in rows:
-        table.add_row(*map(Text, row))
+    for place, row in enumerate(rows):
+        table.add_row(*map(Text, row), style=styles[place] if styles else None)
     Console().print(table)
 
 
@@ -86,3 +98,26 @@ def plain(text: str) -> str:
 def number(value: int) -> str:
     """With thousands separators."""
     return f"{value:,}"
+
+
+def write(text: str) -> None:
+    """A line on stdout."""
+    sys.stdout.write(text + "\n")
+
+
+def bar(size: int, whole: int, mark: int | None = None) -> str:
+    """How much of `whole` is taken; what is over is said. A stroke stands at `mark`."""
+    filled = round(_BAR * min(1.0, size / whole))
+    drawn = "█" * filled + "░" * (_BAR - filled)
+    if mark is not None and filled <= (at := min(_BAR - 1, round(_BAR * mark / whole))):
+        drawn = drawn[:at] + "│" + drawn[at + 1 :]
+    return drawn + (" over" if size > whole else "")
+
+
+def stretch(before: int, size: int, whole: int) -> str:
+    """The place that `size` takes in `whole` behind `before`: row by row they show how it fills up. What is there is
+    never invisible."""
+    first, last = (min(_BAR, round(_BAR * at / whole)) for at in (before, before + size))
+    if not size:
+        return ""
+    return " " * min(first, _BAR - 1) + ("█" * (last - first) or "▏")

@@ -307,11 +307,13 @@ class _Builder:
             return text
         if text in _WORDS:
             return _WORDS[text]
-        if _INTEGER.fullmatch(text) and len(text) <= 40:
+        if len(text) > 40:  # first: to see that a long run of digits is no decimal takes time by its square
+            return text
+        if _INTEGER.fullmatch(text):
             return int(text.replace("_", ""))
-        if _HEXADECIMAL.fullmatch(text) and len(text) <= 40:
+        if _HEXADECIMAL.fullmatch(text):
             return int(text, 16)
-        if _DECIMAL.fullmatch(text) and len(text) <= 40:
+        if _DECIMAL.fullmatch(text):
             return float(text.replace("_", ""))
         return text
 

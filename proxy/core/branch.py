@@ -1,249 +1,58 @@
-"""What one call's history is, and the prompts that can be made of it.
+"""One call's history with all that can be done about it: plans of new notes, what a refusal or an answer teaches.
 
-Worked out once per call: the repaired messages, their identities, what the store knows of them, the room there is, and
-the scale between our estimates and the provider's tokens. `exchange` decides; this file only tells what each choice
-would be. What a refusal teaches changes this call's view at once, and is remembered for the next ones.
+`exchange` decides; this file only tells what each choice would be. What a refusal teaches changes this call's view at
+once, and is remembered for the next ones.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Final, Literal
+from itertools import repeat
+from operator import add
+from typing import Final
 
 import msgspec
 
-from proxy.core import chain, compaction, groups, guards, measure, overflow
+from proxy.core import chain, compaction, guards, measure, overflow
 from proxy.core.errors import Overflow
+from proxy.core.hidden import packed
 from proxy.core.ledger import sightings
 from proxy.core.notes import Compaction
 from proxy.core.policy import Mode
-from proxy.core.recognition import recognise, told
 from proxy.core.steps import (
     Anchor,
-    Call,
-    Count,
     Flow,
+    Hidden,
     Limits,
-    Memory,
     Prompt,
     Ratio,
-    Recall,
     Remember,
     Reply,
-    Report,
-    Snapshot,
     Stored,
 )
 from proxy.core.tail import History
+from proxy.core.telling import Done as Done
+from proxy.core.telling import Telling
 
-Done = Literal["none", "auto", "recovered", "manual"]
-
-_DOUBT: Final = 0.3
-"""How wrong an estimate may be before it is worth counting exactly."""
 _UNKNOWN: Final = 0.9
 """Without any number in a refusal, the window is taken to be this share of what we sent."""
-_NEAR: Final = 0.75
-"""A branch that was compacted is told whole again only where it would fill less than this share of the trigger."""
 
 
-class Branch:
+class Branch(Telling):
     """The history of one call."""
-
-    def __init__(self, call: Call, snap: Snapshot) -> None:
-        start = chain.begin(snap.scope)
-        self.call = call
-        self.snap = snap
-        self.repaired = 0
-        self.shown = recognise(start, call.messages, call.known)
-        if not self.shown.sound:
-            repaired = groups.repair(call.messages)
-            self.repaired = repaired.count
-            self.shown = recognise(start, repaired.messages)
-        self.past = told(self.shown)
-        self.messages = self.past.messages
-        self.chain = self.past.chain
-        self.limits = snap.limits
-        self.memory = Memory()
-        self.scale = snap.ratio.value
-        self._exact: tuple[int, ...] | None = None
-        self._told = False
-        self.guard = guards.Guard()
-        self.asked = False
-        """Whether a model was asked for a narrative in this call."""
-        self.why = ""
-        """Why the last narrative was not taken, if one was asked for."""
-        self.made: Compaction | None = None
-        """The compaction that this call made."""
-
-    @property
-    def key(self) -> bytes:
-        """What a lease on compacting this branch is taken under."""
-        return self.chain.after[0]
-
-    @property
-    def room(self) -> measure.Room | None:
-        return measure.room(self.snap.policy, self.limits, self.call.max_output)
-
-    @property
-    def anchor(self) -> Anchor | None:
-        """The last reported size on this branch, if it was for this upstream and model."""
-        found = self.memory.anchor
-        if found is None or (found.upstream, found.model) != (self.snap.upstream, self.snap.model):
-            return None
-        return found
-
-    def recall(self) -> Flow[None]:
-        """Ask the store for every boundary of this history, unless it is too young to be known."""
-        # Where no answer of ours is in it, notes may be: the opening messages alone may be too long.
-        opening = self.call.label is None and not self.past.answered
-        self.memory = yield from Recall(
-            scope=self.snap.scope,
-            agent=self.snap.agent,
-            label=self.call.label,
-            named=self.call.label is not None or self.call.caller.end_user is not None,
-            digests=self.past.places[:-1] if opening else self.past.places,
-        )
-        if opening:
-            # Whoever opens with the same words begins a conversation of his own.
-            self.memory = msgspec.structs.replace(self.memory, conversation=None)
-        if self.memory.anchor is not None and self.memory.anchor.guard is not None:
-            self.guard = self.memory.anchor.guard
-            self.move(guards.Faced(model=self.snap.model, window=self._window))
-        anchor = self.anchor
-        if anchor is not None and anchor.estimated > 0:
-            self.scale = measure.learn(Ratio(), anchor.reported, anchor.estimated).value
-
-    # -- prompts ------------------------------------------------------------------------------------------------
-
-    def prompt(self, used: Compaction | None, done: Done = "none", max_output: int | None = None) -> Prompt:
-        """The prompt with `used` applied, measured. `max_output` replaces the client's where it is given."""
-        told = self.messages if used is None else compaction.assemble(self.messages, self.chain, used)
-        merged = 0
-        if self.snap.policy.alternate:
-            fixed = groups.repair(told, alternate=True)
-            told, merged = fixed.messages, fixed.count
-        estimated = self._estimated if told is self.messages else measure.prompt_tokens(told, self.call.tools_tokens)
-        shape = chain.shape(self.past.system, self.call.tools_digest, used.id if used else None)
-        return Prompt(
-            messages=told,
-            untouched=told is self.call.messages,
-            max_output=self.call.max_output if max_output is None else max_output,
-            estimated=estimated,
-            shape=shape,
-            report=Report(
-                conversation=self.memory.conversation or self.snap.fresh,
-                tokens=self._projected(estimated, shape, whole=used is None),
-                window=self._window,
-                compaction=done if used else "none",
-                compaction_id=used.id if used else None,
-                writer=used.writer if used else None,
-                stopped=guards.stopped(self.guard, self.snap.policy.failure_limit),
-                repaired=self.repaired + merged,
-                output=max_output,
-            ),
-        )
-
-    @property
-    def _estimated(self) -> int:
-        """The whole history as a prompt."""
-        return measure.PROMPT_OVERHEAD + self.call.tools_tokens + self.past.tokens
-
-    @property
-    def _window(self) -> int | None:
-        bounds = [value for value in (self.limits.total, self.limits.input) if value]
-        return min(bounds) if bounds else None
-
-    def _projected(self, estimated: int, shape: bytes, *, whole: bool) -> int:
-        anchor = self.anchor
-        if anchor is not None and anchor.shape == shape:
-            return measure.project(estimated, Ratio(value=self.scale), anchor)
-        if whole and self._exact is not None:
-            return self._counted_total()
-        return round(estimated * self.scale)
-
-    def same_again(self) -> Prompt | None:
-        """The prompt that answered this very request before: a repeated request takes no new decision."""
-        anchor = self.anchor
-        if anchor is None or anchor.request != self.chain.last:
-            return None
-        used = self._named(anchor.compaction)
-        if anchor.compaction is not None and used is None:
-            return None
-        prompt = self.prompt(used, "auto")
-        room = self.room
-        # Accepted once at this very size, it needs no margin for what we might have misjudged.
-        fits = room is None or prompt.report.tokens < room.window
-        return prompt if prompt.shape == anchor.shape and fits else None
-
-    def compacted_before(self, bound: int | None) -> Prompt | None:
-        """The least compacted known prompt within `bound` tokens (None: any, but only where this branch was compacted).
-
-        Once a branch is told through a compaction it is not told through a shorter one again: the decision would
-        move with every small change of the measure, and the provider's cache with it.
-        """
-        last = self._named(self.anchor.compaction if self.anchor is not None else None)
-        if bound is None and last is None:
-            return None
-        for found in self._applicable():
-            if last is not None and found.covers < last.covers:
-                continue
-            prompt = self.prompt(found, "auto")
-            if bound is None or prompt.report.tokens <= bound:
-                return prompt
-        return None
-
-    def smallest(self, whole: Prompt) -> Prompt:
-        """The smallest prompt without a new compaction."""
-        known = [self.prompt(found, "auto") for found in self._applicable()[-1:]]
-        return min([whole, *known], key=lambda prompt: prompt.report.tokens)
-
-    def was_compacted(self, whole: Prompt, bound: int) -> bool:
-        """Whether `whole`, though it fits, is too close to the trigger to leave a compaction in use, or the user asked
-        for that one."""
-        anchor = self.anchor
-        used = self._named(anchor.compaction) if anchor is not None else None
-        return used is not None and (used.trigger == "MANUAL" or whole.report.tokens > _NEAR * bound)
-
-    def uncertain(self, prompt: Prompt, bound: int) -> bool:
-        """Whether an exact count could turn the decision: nothing reported yet, and the estimate near `bound`."""
-        if self._exact is not None or self.anchor is not None:
-            return False
-        return abs(prompt.report.tokens - bound) < _DOUBT * prompt.report.tokens
-
-    def observed(self, prompt: Prompt) -> Prompt:
-        """Mode observe: the client's own bytes go out; the report says what would have been done."""
-        return msgspec.structs.replace(
-            prompt, messages=self.call.messages, untouched=True, verbatim=True, max_output=self.call.max_output
-        )
-
-    def _applicable(self) -> tuple[Compaction, ...]:
-        return compaction.applicable(self.memory.compactions, self.chain)
-
-    def _named(self, id: str | None) -> Compaction | None:
-        return next((found for found in self._applicable() if found.id == id), None) if id else None
 
     # -- planning -----------------------------------------------------------------------------------------------
 
-    def count(self) -> Flow[None]:
-        """Exact counts of every message, where no report tells: a compaction's plan should not rest on estimates."""
-        if self._exact is None and self.anchor is None and not self._told:
-            self._exact = yield from Count(messages=self.messages, encoding=self.snap.card.encoding)
-            self.scale = self._counted_total() / max(1, self._estimated)
-
-    @property
-    def counted(self) -> int:
-        """Exact tokens of the whole history by our own count; 0 where it was not counted."""
-        return sum(self._exact) if self._exact is not None else 0
-
-    def _counted_total(self) -> int:
-        assert self._exact is not None
-        frame = measure.PROMPT_OVERHEAD + self.call.tools_tokens + measure.MESSAGE_OVERHEAD * len(self.messages)
-        return round((self.counted + frame) * self.snap.exact_ratio.value)
-
     @property
     def fixed(self) -> int:
-        """Tokens of what is no message."""
-        return round((self.call.tools_tokens + measure.PROMPT_OVERHEAD) * self.scale)
+        """Tokens of what is no message of the history."""
+        return round((self._tools_tokens + measure.PROMPT_OVERHEAD + self._layered) * self.scale)
+
+    @property
+    def _layered(self) -> int:
+        """Estimated tokens that the layers add and that leave with no message."""
+        added = self.layers.added
+        return self.layers.extra - sum(added(index, self.messages[index]) for index in self.layers.expansions)
 
     def plan(
         self, room: measure.Room, before: int, share: float, narrative: str = "", writer: str = "builtin"
@@ -252,12 +61,24 @@ class Branch:
         history = self._history()
         return compaction.plan(history, room, self.snap.policy, before, share, narrative, writer)
 
+    def fold(self, start: int, room: measure.Room) -> Compaction:
+        """A built-in compaction of what lies before message `start`; see `compaction.ending_at`."""
+        told_of = (each for each in self.known if each.notes.narrative and self.chain.behind(each.covers) <= start)
+        last = max(told_of, key=lambda each: each.told_to, default=None)
+        before, worn = self.prompt(None).report.tokens, self.layers_of(None)
+        told = sum(item.tokens + worn.added(index, item) for index, item in enumerate(self.messages[:start]))
+        return compaction.ending_at(start, told, self._history(), room, self.snap.policy, before, last)
+
     def _history(self) -> History:
         if self._exact is not None:
             ratio = self.snap.exact_ratio.value
             sizes = tuple(round((size + measure.MESSAGE_OVERHEAD) * ratio) for size in self._exact)
         else:
             sizes = tuple(round(item.tokens * self.scale) for item in self.messages)
+        told = self.loosest()
+        if told.expansions:
+            added = (round(told.added(index, item) * self.scale) for index, item in enumerate(self.messages))
+            sizes = tuple(map(max, map(add, sizes, added), repeat(0)))
         redact = self.snap.redact
         scan = self.snap.scan or partial(sightings, redact=redact)
         return History(self.messages, self.chain, sizes, self.fixed, self.scale, scan, redact)
@@ -271,19 +92,16 @@ class Branch:
         opened = [index for index in history.parted(newest.first) if index < newest.first]
         return guards.floor(
             system=history.fixed - self.fixed,
-            tools=self.fixed,
+            layers=(layers := round(self._layered * self.scale)),
+            tools=self.fixed - layers,
             newest=history.size(newest.first, newest.last) + sum(history.sizes[index] for index in opened),
             most=room.most,
         )
 
     def narrated_before(self, made: Compaction) -> Compaction | None:
-        """The known compaction with a narrative that reaches furthest, and no further than `made`."""
+        """The known compaction whose narrative reaches furthest, and which reaches no further than `made`."""
         known = (found for found in self._applicable() if found.notes.narrative and 0 < found.covers <= made.covers)
-        return max(known, key=lambda found: found.covers, default=None)
-
-    def refer(self, text: str) -> str:
-        """The reference of a whole result."""
-        return chain.reference(self.snap.scope, text)
+        return max(known, key=lambda found: (found.told_to, -found.covers), default=None)
 
     def cut_results(self, made: Compaction, references: tuple[str, ...] = ()) -> tuple[Stored, ...]:
         """The whole texts of what `made` clips, and of the results that it refers to, stored before they leave the
@@ -304,12 +122,6 @@ class Branch:
             for place, (reference, text) in enumerate(named)
             if place < clips or reference in references
         )
-
-    # -- guards -------------------------------------------------------------------------------------------------
-
-    def move(self, event: guards.Event) -> None:
-        """Take in what happened to compaction on this branch."""
-        self.guard = guards.moved(self.guard, event)
 
     # -- learning -----------------------------------------------------------------------------------------------
 
@@ -403,9 +215,17 @@ class Branch:
                 guard=self._kept_guard(prompt, reported if trusted else 0),
                 measured=trusted,
             ),
+            hidden=self._hidden(),
+            traces=self.behind.traces,
             learned=Limits(total=cut, source="learned") if cut else None,
             sample=(reported, prompt.estimated, self.counted if prompt.untouched else 0) if trusted else None,
         )
+
+    def _hidden(self) -> Hidden | None:
+        """Hidden state is kept only where a label or an end user keeps it apart from that of others (DESIGN 2)."""
+        named = self.call.label is not None or self.call.caller.end_user is not None
+        payload = packed(self.behind) if named else None
+        return None if payload is None else Hidden(digest=self.chain.last, label=self.call.label, payload=payload)
 
     def _kept_guard(self, prompt: Prompt, reported: int) -> guards.Guard | None:
         """The guard after this call; None where it says nothing."""

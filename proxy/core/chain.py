@@ -23,6 +23,7 @@ from proxy.core.conversation import SYSTEM, Block, Media, Message, Role, Text, T
 from proxy.core.lettered import lettered
 from proxy.core.measure import message_tokens
 from proxy.core.past import Chain
+from proxy.core.slugs import selected
 
 VERSION: Final = 1
 SIZE: Final = 20
@@ -66,7 +67,16 @@ def message(role: Role, blocks: tuple[Block, ...], wire: bytes | None = None, na
         results=tuple(results),
         media=media,
         empty=not (calls or media or said),
+        slugs=_slugs(blocks) if said and role == "user" else (),
     )
+
+
+def _slugs(blocks: tuple[Block, ...]) -> tuple[str, ...]:
+    """What the first words select; media before them are left aside."""
+    for block in blocks:
+        if type(block) is Text and (text := block.text.lstrip()):
+            return selected(text) if text[0] == "/" else ()
+    return ()
 
 
 def identify(role: Role, blocks: Iterable[Block]) -> bytes:
@@ -77,7 +87,8 @@ def identify(role: Role, blocks: Iterable[Block]) -> bytes:
             text = canonical_text(block.text)
             if text:
                 _put(parts, b"T", text)
-            _put_media(parts, block.media)
+            if block.media:
+                _put_media(parts, block.media)
         elif type(block) is ToolCall:
             _put(parts, b"C", block.name)
             _put(parts, b"A", canonical_arguments(block.arguments))
@@ -119,16 +130,17 @@ def extend(known: Chain, messages: Sequence[Message]) -> Chain:
     count = known.counted[-1] if first else 0
     after: list[bytes] = []
     counted: list[int] = []
-    ordinals = _open_calls(messages, first)
+    ordinals = _open_calls(messages, first) if first else _NO_ORDINALS
     for item in messages[first:]:
-        if item.role not in SYSTEM:
+        role = item.role
+        if role not in SYSTEM:
             count += 1
-            place = b""
-            if item.role == "assistant":
+            link = current + item.digest
+            if role == "assistant":
                 ordinals = _ordinals(item.calls)
             elif item.results:
-                place = b"".join([ordinals.get(result.call_id, _NO_CALL) for result in item.results])
-            current = blake2b(current + item.digest + place, digest_size=SIZE).digest()
+                link += b"".join([ordinals.get(result.call_id, _NO_CALL) for result in item.results])
+            current = blake2b(link, digest_size=SIZE).digest()
         after.append(current)
         counted.append(count)
     if not first:

@@ -148,7 +148,8 @@ def pairs(messages: tuple[Message, ...]) -> frozenset[int]:
 def _command(item: Message, index: int) -> Command | None:
     if item.role != "user":
         return None
-    text = "\n".join(block.text for block in item.blocks if type(block) is Text)
+    texts = [block.text for block in item.blocks if type(block) is Text]
+    text = texts[0] if len(texts) == 1 else "\n".join(texts)
     if "/compact" not in text or len(text) > LONGEST:
         return None
     said = spoken(text)
@@ -165,11 +166,12 @@ def answers(item: Message) -> bool:
 
 def _answered(item: Message) -> re.Match[str] | None:
     """Whether a message is one of our lines and nothing else."""
-    if item.calls or not any(
-        type(block) is Text and block.text.lstrip()[:4] in ("Conv", "Not ") for block in item.blocks
-    ):
+    if item.calls:
         return None
-    return _ANSWER.fullmatch(item.text.strip())
+    for block in item.blocks:
+        if type(block) is Text and block.text.lstrip().startswith(("Conv", "Not ")):
+            return _ANSWER.fullmatch(item.text.strip())
+    return None
 
 
 def _running(last: Message) -> bool:

@@ -67,7 +67,7 @@ def compacted(
         return None
     if manual:
         made = msgspec.structs.replace(made, trigger="MANUAL")
-    made, texts = _completed(branch, made, room)
+    made, texts = completion(branch, made, room)
     branch.made = made
     branch.move(guards.Compacted(id=made.id, manual=manual))
     return (yield from _stored(branch, made, done, told.references, texts))
@@ -82,11 +82,11 @@ def _narrative(branch: Branch, made: Compaction, room: measure.Room, before: int
     spare = max(room.target - branch.fixed, room.window // 16)
     most = min(policy.summary_max_tokens, room.window // _OF_WINDOW, int(_NARRATIVE * spare / branch.scale))
     last = branch.narrated_before(made)
-    if last is not None and last.covers == made.covers:
+    if last is not None and last.told_to == made.covers:
         return Narrated(text=last.notes.narrative, writer=last.writer)  # nothing was said since
     matter = Matter(
         messages=branch.messages,
-        start=branch.chain.behind(last.covers) if last is not None else 0,
+        start=branch.chain.behind(last.told_to) if last is not None else 0,
         stop=branch.chain.behind(made.covers),
         previous=last.notes.narrative if last is not None else "",
         wish=wish,
@@ -99,7 +99,7 @@ def _narrative(branch: Branch, made: Compaction, room: measure.Room, before: int
     return told
 
 
-def _completed(branch: Branch, made: Compaction, room: measure.Room) -> tuple[Compaction, tuple[Stored, ...]]:
+def completion(branch: Branch, made: Compaction, room: measure.Room) -> tuple[Compaction, tuple[Stored, ...]]:
     """`made` with what its plan does not share out, and the texts that it refers to; nothing is kept of a compaction
     that nobody will use."""
     if branch.snap.mode is not Mode.ENFORCE:
@@ -122,15 +122,19 @@ def _completed(branch: Branch, made: Compaction, room: measure.Room) -> tuple[Co
 def _stored(
     branch: Branch, made: Compaction, done: Done, references: tuple[str, ...], texts: tuple[Stored, ...]
 ) -> Flow[Prompt]:
-    prompt = branch.prompt(made, done)
+    yield from kept(branch, made, texts, references)
+    return branch.prompt(made, done)
+
+
+def kept(branch: Branch, made: Compaction, texts: tuple[Stored, ...], references: tuple[str, ...] = ()) -> Flow[None]:
+    """Store `made`, with the texts behind the `references` that a narrative names and those that its notes name."""
     results = {stored.reference: stored for stored in (*branch.cut_results(made, references), *texts)}
     yield from Remember(
         scope=branch.snap.scope,
         agent=branch.snap.agent,
-        conversation=prompt.report.conversation,
+        conversation=branch.conversation,
         label=branch.call.label,
         root=branch.key,
         compaction=made,
         results=tuple(results.values()),
     )
-    return prompt

@@ -8,6 +8,7 @@ changes. Everything here is a function of its arguments, so equal histories give
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import blake2b
 from typing import Final
 
@@ -20,10 +21,10 @@ from proxy.core.lettered import lettered
 from proxy.core.measure import MESSAGE_OVERHEAD, Room, estimate
 from proxy.core.notes import Compaction, Notes
 from proxy.core.past import Chain
-from proxy.core.pins import Request, pinned
+from proxy.core.pins import Request, pinned, whole_price
 from proxy.core.policy import Policy
 from proxy.core.render import notes_text
-from proxy.core.tail import History, Tail, choose, clip
+from proxy.core.tail import History, Tail, choose, clip, cut_at
 
 _FRAME: Final = 110
 """Estimated tokens of the notes' own sentences."""
@@ -33,29 +34,52 @@ _TURNS: Final = ((3.25, 0.53), (2.1, 0.53))
 """Turns that a compaction leaves room for, as long as the prompt may then be larger than this share of the trigger: at
 most one compaction in three turns, or in two."""
 _GROUPS: Final = 3
-"""Groups that it leaves room for where turns are larger than that."""
-_LARGE: Final = 0.43
-_SMALL: Final = 0.63
-"""Shares of what lies between target and trigger that the ledger may fill: where turns are large, where groups are
-small. Fitted by replay: with nothing of it the prompts at 8k hold 0.88 of what is used next, not 0.90."""
+"""Groups that it leaves room for where turns are larger than that, or as many of them as fit."""
+_FILLED: Final = 0.68
+"""Share of what lies between target and trigger that the ledger fills where what comes next leaves it so much; also the
+least where turns are large. Fitted by replay."""
+_FULL: Final = 0.82
+"""The most of it: where the next group is larger than any room that could be left for it, that call is compacted
+anyway. The rest is for what comes on top of the target (`completing`): a prompt above the trigger pauses compaction."""
 _AIM: Final = 0.75
 """Most of the trigger that a target may be, or the next call would be compacted again."""
 _LOOKED_THROUGH: Final = 2_000_000
 """Estimated tokens, from the newest back, that the ledger is made of: under a second of work, whatever comes."""
+_FOLDED: Final = 0.2
+"""Of what slid out of memory, the most that the ledger takes."""
 _UNNAMED: Final = "cmp_" + "a" * 26
 
 
-def assemble(messages: tuple[Message, ...], chain: Chain, compaction: Compaction) -> tuple[Message, ...]:
-    """The told messages: `messages` with what `compaction` covers replaced by its notes."""
-    # Nothing covered, only clipped: the notes still stand behind the leading system messages, never before them.
-    cut = chain.behind(compaction.covers) or _lead(messages)
+def notes_message(compaction: Compaction) -> Message:
+    """The notes as they are told."""
+    return message("user", (Text(text=notes_text(compaction)),))
+
+
+def assemble(
+    messages: tuple[Message, ...],
+    chain: Chain,
+    compaction: Compaction,
+    noted: Callable[[Compaction], Message] = notes_message,
+) -> tuple[Message, ...]:
+    """The told messages: `messages` with what `compaction` covers replaced by its notes, which `noted` writes."""
     limits = dict(compaction.clips)
-    told = list(_standing(messages[:cut], compaction.standing))
-    if _speaks(compaction):
-        told.append(message("user", (Text(text=notes_text(compaction)),)))
-    kept = [*(_open(messages, cut) if compaction.notes.part else ()), *range(cut, len(messages))]
+    told = list(_standing(messages[: _cut(messages, chain, compaction)], compaction.standing))
+    if speaks(compaction):
+        told.append(noted(compaction))
+    kept = remaining(messages, chain, compaction)
     told.extend(clip(messages[index], limits.get(chain.counted[index])) for index in kept)
     return tuple(told)
+
+
+def remaining(messages: tuple[Message, ...], chain: Chain, compaction: Compaction) -> list[int]:
+    """The indices of the messages that are told behind the notes, in order."""
+    cut = _cut(messages, chain, compaction)
+    return [*(_open(messages, cut) if compaction.notes.part else ()), *range(cut, len(messages))]
+
+
+def _cut(messages: tuple[Message, ...], chain: Chain, compaction: Compaction) -> int:
+    # Nothing covered, only clipped: the notes still stand behind the leading system messages, never before them.
+    return chain.behind(compaction.covers) or _lead(messages)
 
 
 def applicable(found: tuple[Compaction, ...], chain: Chain) -> tuple[Compaction, ...]:
@@ -87,7 +111,7 @@ def plan(
     matter = _Matter(history, tail, narrative)
     for squeeze in (1.0, 0.5, 0.2, 0.0):
         made = _write(matter, policy, _budget(history, tail, room, spare, filled, squeeze))
-        notes = MESSAGE_OVERHEAD + estimate(notes_text(made)) if _speaks(made) else 0
+        notes = MESSAGE_OVERHEAD + estimate(notes_text(made)) if speaks(made) else 0
         after = history.fixed + tail.tokens + history.scaled(notes)
         if after <= (room.fit if tail.tokens + history.fixed <= room.fit else room.most):
             break
@@ -99,6 +123,28 @@ def plan(
     return named_by_content(made)
 
 
+def ending_at(
+    start: int, told: int, history: History, room: Room, policy: Policy, before: int, last: Compaction | None
+) -> Compaction:
+    """A compaction of everything before message `start`, a boundary between turns, whatever it gains.
+
+    Requests come before all else: the ledger gets a small part of the `told` estimated tokens that it stands for. The
+    narrative of `last`, an earlier compaction, goes on, and still stands for what it stood for.
+    """
+    tail = cut_at(history, start, room.fit)
+    matter = _Matter(history, tail, last.notes.narrative if last is not None else "")
+    spare = int(max(room.target - history.fixed, room.window // 16) / history.scale)
+    pins = min(whole_price(matter.requests), int(policy.pinned_max_share * spare))
+    listed = int(min(policy.ledger_max_share * spare, _FOLDED * told))
+    made = _write(matter, policy, (_FRAME + estimate(matter.narrative) + pins + listed, spare), pins)
+    notes = history.scaled(MESSAGE_OVERHEAD + estimate(notes_text(made)))
+    after = history.fixed + tail.tokens + notes
+    made = msgspec.structs.replace(made, before=before, after=after, window=room.window)
+    if last is not None:
+        made = msgspec.structs.replace(made, writer=last.writer, narrated=last.told_to)
+    return named_by_content(made)
+
+
 def _tail(history: History, room: Room, policy: Policy, spare: int) -> Tail | None:
     """The tail that leaves room for the notes' own sentences; where there is none, one that needs no notes may fit."""
     fit, most = room.fit - history.fixed, room.most - history.fixed
@@ -106,7 +152,7 @@ def _tail(history: History, room: Room, policy: Policy, spare: int) -> Tail | No
     return choose(history, policy, spare, fit - frame, most - frame) or choose(history, policy, spare, fit, most)
 
 
-def _speaks(compaction: Compaction) -> bool:
+def speaks(compaction: Compaction) -> bool:
     """Whether the notes are told: where nothing is covered and nothing listed, the clips say all there is to say."""
     return compaction.covers > 0 or bool(compaction.notes.ledger)
 
@@ -115,21 +161,24 @@ def _goal(history: History, room: Room) -> tuple[int, int]:
     """What tail and pins are measured by, and up to what the ledger may fill the prompt.
 
     The first is the target, or less where the recent turns are so large that the target would be outgrown at once. The
-    second is further up where what comes next is small: room that nobody uses before the next compaction is lost.
+    second is further up: room that nobody uses before the next compaction is lost.
     """
     aim = min(room.target, int(_AIM * room.trigger))
-    small = aim + int(_SMALL * (room.trigger - aim))
+    filled, full = (aim + int(part * (room.trigger - aim)) for part in (_FILLED, _FULL))
     turns = history.turns[-5:-1]
     if turns:
         grown = sum(history.size(turn.first, turn.last) for turn in turns) / len(turns)
         for several, least in _TURNS:
             leaving = int(room.trigger - several * grown)
             if leaving > least * room.trigger:
-                return min(aim, leaving), min(small, leaving)
+                return min(aim, leaving), min(filled, leaving)
     groups = history.groups[-9:-1]
     grown = sum(history.size(group.first, group.last) for group in groups) / max(1, len(groups))
-    large = aim + int(_LARGE * (room.trigger - aim))
-    return aim, max(large, min(small, int(room.trigger - _GROUPS * grown)))
+    for several in range(_GROUPS, 0, -1):
+        leaving = int(room.trigger - several * grown)
+        if leaving >= filled:
+            return aim, filled if several == _GROUPS else min(leaving, full)
+    return aim, full
 
 
 def _budget(history: History, tail: Tail, room: Room, spare: int, filled: int, squeeze: float) -> tuple[int, int]:
@@ -159,7 +208,7 @@ class _Matter:
             if (text := history.redact(_words(history.messages[index])))
         )
         self.ledger = _ledger(history, tail)
-        self.told = named(_tail_texts(history, tail))
+        self.told = named(_told_texts(history, tail))
 
 
 def _words(item: Message) -> str:
@@ -172,11 +221,12 @@ def _words(item: Message) -> str:
     return "\n".join(parts)
 
 
-def _write(matter: _Matter, policy: Policy, budget: tuple[int, int]) -> Compaction:
+def _write(matter: _Matter, policy: Policy, budget: tuple[int, int], most_pins: int | None = None) -> Compaction:
     left, spare = budget
     left = max(0, left - _FRAME - estimate(matter.narrative))
     history, tail = matter.history, matter.tail
-    pins, dropped, used = pinned(matter.requests, int(min(policy.pinned_max_share * spare, _PINS * left)))
+    most_pins = int(min(policy.pinned_max_share * spare, _PINS * left)) if most_pins is None else most_pins
+    pins, dropped, used = pinned(matter.requests, most_pins)
     ledger = matter.ledger
     entries, unlisted = ledger.best(left - used, matter.told | named(pin.text for pin in pins))
     notes = Notes(
@@ -228,10 +278,10 @@ def _oldest(messages: tuple[Message, ...]) -> int:
     return 0
 
 
-def _tail_texts(history: History, tail: Tail) -> list[str]:
-    """Everything that the told tail says, calls included."""
+def _told_texts(history: History, tail: Tail) -> list[str]:
+    """Everything that stands in the prompt beside the notes: what leads it, and the told tail, calls included."""
     limits = dict(tail.clips)
-    texts: list[str] = []
+    texts = [item.text for item in history.messages[: history.lead]]
     for index in (*history.parted(tail.start), *range(tail.start, len(history.messages))):
         item = clip(history.messages[index], limits.get(history.chain.counted[index]))
         texts.append(item.text)

@@ -65,11 +65,13 @@ class Text(_Block, frozen=True, kw_only=True, gc=False):
 
 
 class ToolCall(_Block, frozen=True, kw_only=True, gc=False):
-    """A call the model makes. `arguments` is the JSON text as it was written."""
+    """A call the model makes. `arguments` is the JSON text as it was written; `extra` the raw JSON object of members
+    that its provider wants back with it (Gemini's `extra_content` holds a thought signature), b"" without."""
 
     id: str
     name: str
     arguments: str
+    extra: bytes = b""
 
 
 class ToolResult(_Block, frozen=True, kw_only=True, gc=False):
@@ -112,8 +114,9 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `wire` is the JSON of this message as it arrived; None for a message that the gateway made, which the
     dialect renders. `digest` is the identity of its client-visible content (`chain.identify`), `tokens` its
     estimated size (`measure.estimate`). `calls` and `results` are its blocks of these kinds, `media` says whether it
-    holds any, `empty` whether it holds nothing that a provider would take for content. All are worked out once, by
-    `chain.message`: a history is read at every call, and its messages are kept between calls.
+    holds any, `empty` whether it holds nothing that a provider would take for content, `slugs` the skills that a user's
+    begins with (`core.slugs`). All are worked out once, by `chain.message`: a history is read at every call, and its
+    messages are kept between calls.
     """
 
     role: Role
@@ -125,6 +128,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     results: tuple[ToolResult, ...]
     media: bool
     empty: bool
+    slugs: tuple[str, ...] = ()
     name: str | None = None
 
     @property

@@ -2,7 +2,7 @@
 
     WeirgateError
       ClientError      the request cannot be served as it stands
-        Malformed, Unauthorised, Forbidden, NotFound, TooLarge, WrongMedia, HeadersTooLarge, Busy,
+        Malformed, Unauthorised, Forbidden, NotFound, Conflict, TooLarge, WrongMedia, HeadersTooLarge, Busy,
         WindowExceeded
       UpstreamError    the provider failed
         Unreachable, TimedOut, InvalidReply, Rejected (ModelUnknown), KeyRefused, OutOfCredit, RateLimited,
@@ -76,6 +76,13 @@ class NotFound(ClientError):
 
     status = 404
     code = "not_found"
+
+
+class Conflict(ClientError):
+    """It exists, and is in no state for this."""
+
+    status = 409
+    code = "conflict"
 
 
 class MethodNotAllowed(ClientError):

@@ -12,12 +12,13 @@ from proxy.core.usage import Usage
 
 
 class CallDelta(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A piece of a tool call: `index` says which call of the message it belongs to."""
+    """A piece of a tool call: `index` says which call of the message it belongs to; `extra` see `ToolCall`."""
 
     index: int
     id: str = ""
     name: str = ""
     arguments: str = ""
+    extra: bytes = b""
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -38,10 +39,13 @@ class Said(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A data frame without choices that carries the usage."""
+    """A data frame without choices that carries the usage. Of several `rounds`, `read` is what all their prompts took
+    together."""
 
     raw: bytes | None
     usage: Usage
+    rounds: int = 1
+    read: int = 0
 
 
 class Broke(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -56,9 +60,11 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Remark(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A comment or anything else that carries no data; may be forwarded, means nothing."""
+    """A comment or anything else that means nothing to us. `told`: a data frame that may mean something to a client
+    (Azure's first one holds the results of its filter), and is forwarded."""
 
     raw: bytes
+    told: bool = False
 
 
 Event = Said | Counted | Broke | Ended | Remark

@@ -1,6 +1,7 @@
 """The order of one call, from what was asked to what was answered. Written once, here.
 
-    repair -> recall -> measure -> over the trigger? compact -> send -> overflow? cure, send again -> remember
+    repair -> recall -> layers, memory -> measure -> over the trigger? compact -> send -> overflow? cure, send again
+        -> own tools called? run them, send again -> remember
 
 A generator that yields steps and is sent their answers; errors are thrown in at the place that asked. It holds no I/O,
 so a test plays a call like a script. At most one recovery per upstream attempt and three per call, each with a strictly
@@ -19,9 +20,11 @@ from proxy.core.command import given
 from proxy.core.commanded import commanded
 from proxy.core.compacting import compacted
 from proxy.core.errors import Overflow, TooLong, UpstreamError, WindowExceeded
+from proxy.core.folding import folded
 from proxy.core.own_compaction import asks_for_summary
 from proxy.core.policy import Mode
-from proxy.core.steps import Call, Flow, Outcome, Prompt, Remember, Reply, Report, Send, Snapshot
+from proxy.core.rounds import Rounds
+from proxy.core.steps import Call, Flow, Outcome, Prompt, Remember, Reply, Report, Send, Snapshot, Stored
 from proxy.core.usage import Purpose
 
 RECOVERIES: Final = 3
@@ -36,23 +39,32 @@ def exchange(call: Call, snap: Snapshot) -> Flow[Outcome]:
     """Serve `call`. Returns how it ended; raises a WeirgateError where it cannot be served, ClientLeft where nobody
     waits any more."""
     if snap.mode is Mode.OFF:
-        prompt = _unread(call, snap)
+        prompt = unread(call, snap)
         reply = yield from Send(prompt=prompt)
         return Outcome(report=prompt.report, reply=reply)
     asked = given(call.messages) if snap.mode is Mode.ENFORCE else None
     if asked is not None:
         return (yield from commanded(call, snap, asked))
     branch = Branch(call, snap)
-    yield from branch.recall()
-    prompt = branch.roomy((yield from _fitted(branch)))
-    if snap.mode is Mode.OBSERVE:
-        prompt = branch.observed(prompt)
+    prompt = yield from prepared(branch)
     prompt, reply, recoveries = yield from _answered(branch, prompt)
+    if prompt.own and reply.message is not None and any(call.name in prompt.own for call in reply.message.calls):
+        return (yield from _turned(branch, prompt, reply, recoveries))
     yield from branch.remember(prompt, reply)
     return Outcome(report=prompt.report, reply=reply, recoveries=recoveries, past=branch.shown)
 
 
-def _unread(call: Call, snap: Snapshot) -> Prompt:
+def prepared(branch: Branch) -> Flow[Prompt]:
+    """All that comes before the first upstream call: the prompt that will be sent."""
+    yield from branch.recall()
+    branch.layer()
+    if branch.teller is not None:
+        yield from folded(branch)
+    prompt = branch.roomy((yield from _fitted(branch)))
+    return branch.observed(prompt) if branch.snap.mode is Mode.OBSERVE else prompt
+
+
+def unread(call: Call, snap: Snapshot) -> Prompt:
     """Mode off: nothing is looked at."""
     report = Report(conversation=snap.fresh, tokens=0, window=None)
     return Prompt(
@@ -75,7 +87,7 @@ def _fitted(branch: Branch) -> Flow[Prompt]:
     if again is not None:
         return again
     room = branch.room
-    whole = branch.prompt(None)
+    whole = branch.whole()
     if room is None:
         return branch.compacted_before(None) or whole
     # A client's own compaction request reads everything if it can (it hides nothing from its own notes); with automatic
@@ -84,7 +96,7 @@ def _fitted(branch: Branch) -> Flow[Prompt]:
     bound = room.fit if everything else room.trigger
     if branch.uncertain(whole, bound):
         yield from branch.count()
-        whole = branch.prompt(None)
+        whole = branch.whole()
     if whole.report.tokens <= bound and not branch.was_compacted(whole, bound):
         return whole
     known = branch.compacted_before(bound)
@@ -104,12 +116,16 @@ def _bounded(prompt: Prompt, room: measure.Room) -> Prompt:
     return msgspec.structs.replace(prompt, max_output=left, report=report)
 
 
-def _answered(branch: Branch, prompt: Prompt) -> Flow[tuple[Prompt, Reply, int]]:
+def _answered(
+    branch: Branch, prompt: Prompt, purpose: Purpose = "chat", recoveries: int = 0
+) -> Flow[tuple[Prompt, Reply, int]]:
     """Send; cure an overflow with a smaller prompt; repeat once what failed before anybody worked on it."""
-    purpose: Purpose = "chat"
-    recoveries = retries = 0
+    retries = 0
     delay = 0.0
     while True:
+        wholes = branch.wholes(prompt)
+        if wholes:
+            yield from _kept(branch, prompt, wholes)
         try:
             reply = yield from Send(prompt=prompt, purpose=purpose, delay=delay)
         except TooLong as refused:
@@ -127,6 +143,50 @@ def _answered(branch: Branch, prompt: Prompt) -> Flow[tuple[Prompt, Reply, int]]
             purpose, delay = "retry", _PATIENCE if failed.retry_after is None else failed.retry_after
         else:
             return prompt, reply, recoveries
+
+
+def _kept(branch: Branch, prompt: Prompt, wholes: tuple[Stored, ...]) -> Flow[None]:
+    """Store what `prompt` tells cut, before anybody reads a reference to it."""
+    yield from Remember(
+        scope=branch.snap.scope, agent=branch.snap.agent, conversation=prompt.report.conversation, results=wholes
+    )
+
+
+def _turned(branch: Branch, prompt: Prompt, reply: Reply, recoveries: int) -> Flow[Outcome]:
+    """Answer what the model asks of our own tools, until it has said what it wants to say or the client must answer."""
+    rounds = Rounds(branch.layers, branch.first(prompt))
+    asked = rounds.take(reply)
+    while asked is not None:
+        ran = yield from asked
+        more = rounds.ran(asked.calls, ran)
+        branch.layers = rounds.layers
+        if not more:
+            break
+        prompt = yield from _continued(branch, prompt)
+        prompt, reply, recoveries = yield from _answered(branch, prompt, "tool_round", recoveries)
+        asked = rounds.take(reply)
+    shown = rounds.reply()
+    branch.behind = rounds.behind(shown.message)
+    yield from branch.remember(prompt, shown)
+    return Outcome(
+        report=prompt.report,
+        reply=shown,
+        recoveries=recoveries,
+        rounds=rounds.replies,
+        read=rounds.read,
+        joined=True,
+        past=branch.shown,
+    )
+
+
+def _continued(branch: Branch, before: Prompt) -> Flow[Prompt]:
+    """The prompt of the next round: the last one with the round behind it, compacted where that is too long."""
+    prompt = branch.prompt(branch.in_use(before), before.report.compaction, before.report.output)
+    room = branch.room
+    if room is None or prompt.report.tokens <= room.fit:
+        return prompt
+    made = yield from compacted(branch, room, prompt.report.tokens, "auto")
+    return _bounded(made or prompt, room)
 
 
 def _cured(branch: Branch, prompt: Prompt, refused: Overflow, tried: int) -> Flow[Prompt | None]:

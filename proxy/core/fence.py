@@ -20,6 +20,8 @@ from proxy.core.lettered import lettered
 
 NOTES: Final = "conversation-notes"
 """The tag around notes in a prompt (`render`)."""
+SKILL: Final = "skill_content"
+"""The tag around a skill's text (`tools.skill_files`)."""
 QUOTED: Final = "quoted"
 """The tag around quoted data in a summary request; its mark follows."""
 SECTIONS: Final = (
@@ -37,7 +39,8 @@ SECTIONS: Final = (
 _UNSEEN: Final = "[\\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]{0,8}"
 _LESS: Final = "[<\uff1c\ufe64\u2039\u3008]"
 _TAGS: Final = re.compile(
-    f"{_LESS}(?={_UNSEEN}/?{_UNSEEN}(?:c{_UNSEEN}onversation[-_\u2010-\u2015 ]?notes|quoted[-_\u2010-\u2015]))",
+    f"{_LESS}(?={_UNSEEN}/?{_UNSEEN}(?:c{_UNSEEN}onversation[-_\u2010-\u2015 ]?notes|quoted[-_\u2010-\u2015]"
+    "|skill[-_\u2010-\u2015 ]?content))",
     re.IGNORECASE,
 )
 _BREAKS: Final = re.compile("\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")

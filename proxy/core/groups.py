@@ -17,7 +17,7 @@ from proxy.core.errors import Malformed
 
 NO_RESULT: Final = "No result: this call never returned."
 EMPTY_RESULT: Final = "(empty result)"
-_ORPHAN: Final = "Result of an earlier tool call whose call is not part of this conversation any more:"
+ORPHAN: Final = "Result of an earlier tool call whose call is not part of this conversation any more:"
 
 
 def groups(messages: tuple[Message, ...]) -> tuple[Group, ...]:
@@ -50,6 +50,17 @@ def turns(messages: tuple[Message, ...]) -> tuple[Turn, ...]:
         Turn(first=start, last=(starts[place + 1] if place + 1 < len(starts) else len(messages)) - 1)
         for place, start in enumerate(starts)
     )
+
+
+def opened(messages: tuple[Message, ...]) -> int:
+    """Index of the message with which the newest turn begins; how many there are where nobody has asked anything."""
+    found, last = len(messages), len(messages) - 1
+    while last >= 0 and messages[last].role != "user":
+        last -= 1
+    while last >= 0 and (messages[last].role == "user" or messages[last].role in SYSTEM):
+        found = last if messages[last].role == "user" else found
+        last -= 1
+    return found
 
 
 def opening(messages: tuple[Message, ...], turn: Turn) -> tuple[int, ...]:
@@ -192,7 +203,7 @@ def _answer(messages: tuple[Message, ...], found: int | None, call: ToolCall) ->
 def _quoted(item: Message) -> Message:
     quoted = "\n".join(f"> {line}" for line in item.text.splitlines())
     media = tuple(media for result in item.results for media in result.media)
-    return message("user", (Text(text=f"{_ORPHAN}\n{quoted}", media=media),))
+    return message("user", (Text(text=f"{ORPHAN}\n{quoted}", media=media),))
 
 
 def _merged(messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], int]:

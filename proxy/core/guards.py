@@ -133,11 +133,16 @@ def stopped(guard: Guard, failure_limit: int) -> str:
     return "model_failures" if guard.failures >= failure_limit else ""
 
 
+Part = Literal["system", "layers", "tools", "newest"]
+"""What no compaction touches: the client's system messages, what the operator adds (loaded skills included), the tool
+definitions, the newest group."""
+
+
 class Floor(msgspec.Struct, frozen=True, kw_only=True):
     """What no compaction can make small enough: the largest part of what must stay. `alone` says whether it exceeds
     `most` by itself; `tokens` is its size, `total` that of all that must stay."""
 
-    part: Literal["system", "tools", "newest"]
+    part: Part
     tokens: int
     total: int
     most: int
@@ -146,22 +151,28 @@ class Floor(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         """For logs and for whoever runs into it."""
-        what = {"system": "the system messages", "tools": "the tool definitions", "newest": "the newest messages"}
+        what: dict[Part, str] = {
+            "system": "the system messages",
+            "layers": "the operator's prompts and skills",
+            "tools": "the tool definitions",
+            "newest": "the newest messages",
+        }
         take = f"take {self.tokens:,} of {self.most:,} tokens"
         if self.alone:
             return f"{what[self.part]} alone {take}"
         return f"what must stay takes {self.total:,} of {self.most:,} tokens; {what[self.part]} {take}"
 
 
-def floor(*, system: int, tools: int, newest: int, most: int) -> Floor | None:
+def floor(*, system: int, layers: int, tools: int, newest: int, most: int) -> Floor | None:
     """The floor where what must stay is larger than `most`, before money is spent; None where it fits. `newest` is the
     newest group, with the request that is open, as small as clipping can make it."""
-    sizes: tuple[tuple[Literal["system", "tools", "newest"], int], ...] = (
+    sizes: tuple[tuple[Part, int], ...] = (
         ("system", system),
+        ("layers", layers),
         ("tools", tools),
         ("newest", newest),
     )
-    total = system + tools + newest
+    total = system + layers + tools + newest
     if total <= most:
         return None
     part, tokens = max(sizes, key=lambda each: each[1])

@@ -19,7 +19,21 @@ _GUTTER: Final = re.compile(r"^[ \t]{0,12}(\d{1,7})(?:\t|\u2192| ?[|\u2502])", r
 """Numbers in front of the lines of a listing: places in an output, hardly names of anything."""
 _RUN: Final = re.compile(r"(?:[\w./@#$€£~+\\:=&?%-]|(?<=\d),(?=\d{3}))+")
 _MARKS: Final = re.compile(r"[\d/\\._@#]")
+_GLUED: Final = re.compile(r"[=&?\\:]|-\d+-")
 _SPLIT: Final = re.compile(r"[=&?]|::")
+_ESCAPED_DOT: Final = "\\."
+_ESCAPE: Final = re.compile(r"\\+(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|[A-Za-z])?")
+_BACKSLASHED: Final = re.compile(
+    r"[A-Za-z]:(?:\\{1,2}[\w@$.+-]+)+|\w[\w$-]*(?:\\{1,2}[A-Z][\w$-]+)+"
+    r"|(?:\.{1,2}\\{1,2})?(?:[\w$-]+\\{1,2})+[\w$-]+(?:\.[\w-]{1,40}){0,3}\.([A-Za-z][A-Za-z0-9]{0,9})(?::\d+){0,2}"
+)
+"""Paths and names with backslashes, by their drive, their capitals or the file they end in. Everywhere else a backslash
+escapes what follows it: a line end in quoted text, an alternative in a pattern (`one\\|two`)."""
+_HIT: Final = re.compile(
+    r"(?:(.*?\.([A-Za-z][A-Za-z0-9]{0,9}))(?:([:-])(\d{1,7})\3(?=\D|$)|:(?=[A-Za-z_]))|(\d{1,7}):(?=[A-Za-z_]))(.*)"
+)
+"""A hit of a search, as `grep -n` prints it: file, number of the line and what it begins with, glued together. Taken
+whole, each hit would say its path again."""
 _EDGES: Final = ".,:;?=&-+~"
 _FRONT: Final = ",:;?=&-+"
 _URL: Final = re.compile(r"https?://[^\s\"'<>()\[\]{}|\\^`*,]{3,400}")
@@ -53,8 +67,10 @@ def identifiers(text: str) -> Iterator[tuple[str, str]]:
     for run in _RUN.findall(text):
         if len(run) > LONGEST or _MARKS.search(run) is None or run.startswith("http"):
             continue
-        for piece in _SPLIT.split(run) if _SPLIT.search(run) else (run,):
-            piece = piece.lstrip(_FRONT).rstrip(_EDGES)
+        if _GLUED.search(run) is not None:
+            yield from _pieces(run)
+        else:
+            piece = run.lstrip(_FRONT).rstrip(_EDGES)
             kind = kind_of(piece)
             if kind:
                 yield kind, piece
@@ -63,11 +79,50 @@ def identifiers(text: str) -> Iterator[tuple[str, str]]:
             yield "line", number
 
 
+def _pieces(run: str) -> Iterator[tuple[str, str]]:
+    """The identifiers in a run that may be glued together of several."""
+    for piece in _SPLIT.split(run):
+        if "\\" in piece and not _backslashed(piece.rstrip(_EDGES)):
+            for part in _ESCAPE.split(piece.replace(_ESCAPED_DOT, ".")):
+                yield from _taken_apart(part)
+        else:
+            yield from _taken_apart(piece)
+
+
+def _taken_apart(piece: str) -> Iterator[tuple[str, str]]:
+    """What `piece` is, or the file, the number and the rest, where it is a hit of a search."""
+    hit = _HIT.fullmatch(piece)
+    if hit is not None:
+        file, ending, _, line, alone, rest = hit.groups()
+        if file is None or ending.lower() in _ENDINGS:
+            if file is not None:
+                yield from _kept(file)
+            number = line or alone
+            if number is not None and len(number) > 1:
+                yield "line", number
+            piece = rest
+    yield from _kept(piece)
+
+
+def _kept(piece: str) -> Iterator[tuple[str, str]]:
+    piece = piece.lstrip(_FRONT).rstrip(_EDGES)
+    kind = kind_of(piece)
+    if kind:
+        yield kind, piece
+
+
+def _backslashed(piece: str) -> bool:
+    found = _BACKSLASHED.fullmatch(piece)
+    return found is not None and (found.group(1) is None or found.group(1).lower() in _ENDINGS)
+
+
 def kind_of(piece: str) -> str:
     """What a run of characters is, "" for a word or noise."""
     if len(piece) < 2:
         return ""
-    if "/" in piece or "\\" in piece:
+    if "\\" in piece:
+        return "path" if _backslashed(piece) else ""
+    if "/" in piece:
         if _NUMBER.fullmatch(piece):
             return "number"
         return "path" if any(map(str.isalnum, piece)) and not piece.startswith("//") else ""

@@ -46,13 +46,13 @@ three hundred."""
 _RETURN: Final = 0.2
 """Exponent of all its sightings: what came back comes back."""
 _WORTH: Final[Mapping[str, float]] = MappingProxyType(
-    {"url": 0.7, "id": 0.8, "number": 0.8, "name": 0.23, "line": 0.2, "command": 0.2, "error": 0.1}
+    {"url": 0.7, "id": 0.8, "number": 0.8, "name": 0.1, "line": 0.2, "command": 0.15, "error": 0.1}
 )
 _SHORT_NUMBER: Final = 0.5
 _SEPARATOR: Final = 1
 """Estimated tokens between entries, with an entry's share in the head of its line."""
 _PASSES: Final = 8
-_FULL: Final = 0.96
+_FULL: Final = 0.98
 """How often a listing is written anew to use its budget, and when it is used well enough."""
 _OWN_PART: Final = 40
 """Commands, and errors, may take this part of the budget before all others compete."""
@@ -183,7 +183,7 @@ class Ledger:
         prices = {text: estimate(text) + _SEPARATOR for text in self._seen if text not in present}
         ranked = sorted(prices, key=lambda text: (-self._score(text, prices[text]), text))
         best: tuple[tuple[Entry, ...], int] = ((), len(prices))
-        low, high, asked = 0.0, 2.0 * budget, float(budget)
+        low, high, asked = 0.0, 2.0 * budget, float(min(budget, sum(prices.values())))
         for _ in range(_PASSES):
             entries, unlisted = self._listed(ranked, prices, int(asked))
             written = max(1, estimate(ledger_text(entries, unlisted)))

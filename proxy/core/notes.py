@@ -75,7 +75,8 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True):
     end in `digest`; `covers` is at most that. `clips` are pairs (chained message, most characters) for messages that
     stay but were too long: they are clipped again, to the same bytes, whenever the compaction is used. `standing` says
     how many of the system messages inside the covered part stay, newest first. `id` is derived
-    from the content. `writer` is builtin or the model's name, `trigger` AUTO or MANUAL, `before` and `after` the
+    from the content. The narrative of its notes stands for the first `narrated` messages (0: for all that is covered).
+    `writer` is builtin or the model's name, `trigger` AUTO or MANUAL, `before` and `after` the
     projected tokens of the prompt.
     """
 
@@ -91,3 +92,9 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True):
     before: int = 0
     after: int = 0
     window: int = 0
+    narrated: int = 0
+
+    @property
+    def told_to(self) -> int:
+        """How many messages the narrative of its notes stands for."""
+        return self.narrated or self.covers

@@ -26,6 +26,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
+def whole_price(requests: tuple[Request, ...]) -> int:
+    """Estimated tokens that all of them take word for word."""
+    return sum(estimate(request.text) + _MARK for request in requests)
+
+
 def pinned(requests: tuple[Request, ...], budget: int) -> tuple[tuple[Pin, ...], int, int]:
     """Earlier requests within `budget` estimated tokens: the newest and the first whole, then all as head and tail,
     then the rest whole again while they fit, newest first. Returns them in order, how many fell out, and what the

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from typing import Literal
 
 import msgspec
+
+from proxy.core.effort import Effort, Means
 
 
 class Mode(StrEnum):
@@ -35,7 +38,11 @@ class Tariff(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a model: tokens it can take in all, take as input alone, give as output; and its tariff."""
+    """What is known of a model: tokens it can take in all, take as input alone, give as output; and its tariff.
+
+    `efforts` are the levels of reasoning effort it has: none at all, (), where it cannot reason; None: nobody knows.
+    `means` is how the provider at the upstream's address is told one; None: that is no provider we know.
+    """
 
     name: str
     window: int | None = None
@@ -43,6 +50,8 @@ class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
     max_output: int | None = None
     tariff: Tariff | None = None
     encoding: str = "o200k_base"
+    efforts: tuple[Effort, ...] | None = None
+    means: Means | None = None
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +75,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     failure_limit      failures of the models in a row, after which a branch asks no model any more
     cache_read, cache_write, cache_ttl   tariff multipliers and seconds of the provider's prompt cache; None: catalogue
     alternate          user and assistant messages must alternate (strict chat templates): neighbours are merged
+    effort_member      how the upstream is told an effort; auto: as its provider documents, elsewhere `effort_elsewhere`
+    effort_elsewhere   the same where the upstream's address is no provider's that we know; None: unknown there too, so
+                       that what a client wrote is left as it is, and nothing is added
+    effort_levels      levels of effort that the models have, lowest first; None: the catalogue's; (): none at all
     hash               hex digest of the file's resolved content, written on every usage row
     """
 
@@ -90,6 +103,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     cache_write: float | None = None
     cache_ttl: float | None = None
     alternate: bool = False
+    effort_member: Means | Literal["auto"] = "auto"
+    effort_elsewhere: Means | None = "reasoning_effort"
+    effort_levels: tuple[Effort, ...] | None = None
     name: str = "default"
     hash: str = ""
 

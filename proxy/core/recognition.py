@@ -36,20 +36,23 @@ def recognise(start: bytes, messages: tuple[Message, ...], known: Past | None = 
     if known is None or known.chain.start != start:
         known = nothing(start)
     first = len(known.messages)
-    fresh = messages[first:]
     line = chain.extend(known.chain, messages)
+    after = line.after
     places: list[bytes] = []
     tokens, system, wire = known.tokens, known.system, known.wire
     answered, media, commanded = known.answered, known.media, False
-    for item, digest in zip(fresh, line.after[first:], strict=True):
+    for index, item in enumerate(messages[first:], first):
         tokens += item.tokens
-        wire += len(item.wire or b"")
-        media = media or item.media
-        if item.role in SYSTEM:
+        if item.wire is not None:
+            wire += len(item.wire)
+        if item.media:
+            media = True
+        role = item.role
+        if role in SYSTEM:
             system += item.digest
         else:
-            places.append(digest)
-            if item.role == "assistant":
+            places.append(after[index])
+            if role == "assistant":
                 answered = True
                 commanded = commanded or answers(item)
     places.reverse()

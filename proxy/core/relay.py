@@ -2,7 +2,8 @@
 
 Fed event by event. Text goes out at once; calls of the gateway's own tools are held back, and so is the finish of a
 round that called nothing else, for another round follows. The last finish and the usage are held until the exchange
-has stored what it must, and are given out by `end`. A stream is whole only if every choice finished.
+has stored what it must, and are given out by `end`. A stream is whole only if every choice finished. What is shown of
+all rounds is `hidden.shown` of their replies.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import msgspec
 
 from proxy.core.chain import message
 from proxy.core.conversation import Block, Message, Reasoning, Text, ToolCall
-from proxy.core.events import CallDelta, Counted, Event, Said
+from proxy.core.events import CallDelta, Counted, Event, Remark, Said
+from proxy.core.hidden import BETWEEN
 from proxy.core.steps import Reply
 from proxy.core.usage import Usage
 
@@ -21,20 +23,24 @@ class Relay:
 
     def __init__(self, *, include_usage: bool, own: frozenset[str] = frozenset()) -> None:
         self._include_usage = include_usage
-        self._own = own
+        self.own = own
         self._held: list[Said | Counted] = []
         self._before = Usage()
         self._shown_calls = 0
         self._rounds = 0
-        self.said = False
+        self._texted = False
         self._begin()
 
     def _begin(self) -> None:
+        self.said = False
+        """Whether the client has been given content of this round."""
+        self._apart = self._texted
         self._texts: list[str] = []
         self._reasoning: list[str] = []
         self._calls: dict[int, CallDelta] = {}
         self._arguments: dict[int, list[str]] = {}
         self._places: dict[int, int] = {}
+        self._unnamed: set[int] = set()
         self._finishes: dict[int, str] = {}
         self._choices: set[int] = set()
         self.usage: Usage | None = None
@@ -52,7 +58,7 @@ class Relay:
     @property
     def own_calls(self) -> tuple[ToolCall, ...]:
         """The calls of this round that the gateway answers itself."""
-        return tuple(call for call in self._tool_calls() if call.name in self._own)
+        return tuple(call for call in self._tool_calls() if call.name in self.own)
 
     def feed(self, event: Event) -> tuple[Event, ...]:
         """The events that go to the client now."""
@@ -61,12 +67,17 @@ class Relay:
             self._held.append(event)
             return ()
         if type(event) is not Said:
-            return ()
+            return (event,) if type(event) is Remark and event.told and not self._rounds else ()
         self._note(event)
         if event.finish is not None and all(finish is not None for _, finish in event.others):
             self._held.append(event)
             return ()
         return self._visible(event)
+
+    def again(self) -> None:
+        """This round failed before anything of it was shown, and is asked for once more."""
+        self._held.clear()
+        self._begin()
 
     def next_round(self) -> tuple[Event, ...]:
         """This round called only our tools: forget its end, keep its usage for the sum. Returns what its last frames
@@ -74,8 +85,12 @@ class Relay:
         ends = [event for event in self._held if isinstance(event, Said)]
         said = [event for end in ends for event in self._visible(msgspec.structs.replace(end, raw=None, finish=None))]
         used = self.usage or Usage()
-        self._before = msgspec.structs.replace(self._before, output=self._before.output + used.output)
-        self._shown_calls += len([call for call in self._calls.values() if call.name not in self._own])
+        self._before = Usage(
+            input=self._before.input + used.input,
+            output=self._before.output + used.output,
+            reasoning=self._before.reasoning + used.reasoning,
+        )
+        self._shown_calls += len([call for call in self._calls.values() if call.name not in self.own])
         self._held.clear()
         self._rounds += 1
         self._begin()
@@ -84,11 +99,20 @@ class Relay:
     def end(self) -> tuple[Event, ...]:
         """The held finish and usage, once everything is stored."""
         shown: list[Event] = []
+        counted: Counted | None = None
         for event in self._held:
             if isinstance(event, Said):
-                shown.extend(self._visible(event))
+                told = self._visible(self._finished(event))
+                if event.usage is not None and (self._rounds or told != (event,)):
+                    # Its frame is not told as it came: the usage that stood in it has one of its own.
+                    counted = Counted(raw=None, usage=event.usage)
+                    told = tuple(msgspec.structs.replace(each, raw=None, usage=None) for each in told)
+                shown.extend(told)
             elif self._include_usage:
                 shown.append(self._summed(event))
+                counted = None
+        if counted is not None and self._include_usage:
+            shown.append(self._summed(counted))
         self._held.clear()
         return tuple(shown)
 
@@ -124,22 +148,39 @@ class Relay:
             self._calls[call.index] = (
                 call
                 if known is None
-                else CallDelta(index=call.index, id=known.id or call.id, name=known.name or call.name)
+                else CallDelta(
+                    index=call.index,
+                    id=known.id or call.id,
+                    name=known.name or call.name,
+                    extra=known.extra or call.extra,
+                )
             )
             self._arguments.setdefault(call.index, []).append(call.arguments)
 
     def _tool_calls(self) -> tuple[ToolCall, ...]:
         return tuple(
-            ToolCall(id=call.id, name=call.name, arguments="".join(self._arguments[index]))
+            ToolCall(id=call.id, name=call.name, arguments="".join(self._arguments[index]), extra=call.extra)
             for index, call in sorted(self._calls.items())
         )
+
+    def _finished(self, event: Said) -> Said:
+        """Whoever called none of the client's tools has stopped."""
+        theirs = self._shown_calls or any(call.name not in self.own for call in self._calls.values())
+        if event.finish != "tool_calls" or theirs or not self.own:
+            return event
+        return msgspec.structs.replace(event, raw=None, finish="stop")
 
     def _visible(self, event: Said) -> tuple[Said, ...]:
         """`event` without calls of ours, later rounds' calls renumbered behind the earlier ones'."""
         if self._rounds and event.blank:
             return ()
-        if event.calls and (self._own or self._shown_calls):
-            shown = tuple(self._renumbered(call) for call in event.calls if not self._is_own(call))
+        if event.text:
+            if self._apart:
+                event = msgspec.structs.replace(event, raw=None, text=BETWEEN + event.text)
+                self._apart = False
+            self._texted = True
+        if event.calls and (self.own or self._shown_calls):
+            shown = tuple(self._renumbered(call) for call in event.calls if not self._is_kept_back(call))
             if shown != event.calls:
                 if not (shown or event.text or event.reasoning or event.finish):
                     return ()
@@ -148,16 +189,26 @@ class Relay:
             self.said = True
         return (event,)
 
-    def _is_own(self, call: CallDelta) -> bool:
+    def _is_kept_back(self, call: CallDelta) -> bool:
+        """Whether it is ours, or nobody can say yet: some servers send the id before the name."""
         known = self._calls.get(call.index)
-        return known is not None and known.name in self._own
+        if known is not None and not known.name:
+            self._unnamed.add(call.index)
+            return True
+        return known is not None and known.name in self.own
 
     def _renumbered(self, call: CallDelta) -> CallDelta:
         place = self._places.setdefault(call.index, self._shown_calls + len(self._places))
+        if call.index in self._unnamed:
+            self._unnamed.remove(call.index)
+            arguments = "".join(self._arguments[call.index])
+            return msgspec.structs.replace(self._calls[call.index], index=place, arguments=arguments)
         return call if place == call.index else msgspec.structs.replace(call, index=place)
 
     def _summed(self, event: Counted) -> Counted:
         if not self._rounds:
             return event
-        usage = msgspec.structs.replace(event.usage, output=event.usage.output + self._before.output)
-        return Counted(raw=None, usage=usage)
+        output, thought = event.usage.output + self._before.output, event.usage.reasoning + self._before.reasoning
+        usage = msgspec.structs.replace(event.usage, output=output, reasoning=thought)
+        read = event.usage.input + self._before.input
+        return Counted(raw=None, usage=usage, rounds=self._rounds + 1, read=read)

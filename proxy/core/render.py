@@ -6,6 +6,8 @@ open one of its own. Equal values give equal bytes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from proxy.core.fence import NOTES, unfenced
@@ -17,6 +19,8 @@ _LAW: Final = (
 )
 _PAGES: Final = 2
 """References of kept texts that a prompt shows."""
+_MARKED: Final[Mapping[str, str]] = MappingProxyType({"command": "$", "error": "!"})
+"""Entries that are more than one word: what stands in front of them, and a semicolon behind."""
 _OPEN: Final = "The request that is still open follows these notes."
 
 
@@ -62,24 +66,23 @@ def kept_text(references: tuple[str, ...]) -> str:
 
 
 def ledger_text(entries: tuple[Entry, ...], unlisted: int) -> str:
-    lines: list[str] = []
-    before: tuple[int, str] | None = None
+    parts: list[str] = []
+    turn, source = 0, ""
     for entry in entries:
-        place = (entry.turn, entry.source)
-        text = unfenced(entry.text)
-        if entry.kind == "command":
-            text = f"$ {text} ;"
-        elif entry.kind == "error":
-            text = f"! {text} ;"
-        if place == before:
-            lines[-1] += f" {text}"
+        if entry.turn != turn:
+            head = f"[turn {entry.turn}, {entry.source}]" if entry.source else f"[turn {entry.turn}]"
+            parts.append(f"\n{head} " if parts else f"{head} ")
+        elif entry.source != source:
+            parts.append(f" | {entry.source}: ")
         else:
-            head = f"[turn {entry.turn}, {unfenced(entry.source)}]" if entry.source else f"[turn {entry.turn}]"
-            lines.append(f"{head} {text}")
-            before = place
+            parts.append(" ")
+        turn, source = entry.turn, entry.source
+        mark = _MARKED.get(entry.kind)
+        parts.append(entry.text if mark is None else f"{mark} {entry.text} ;")
     if unlisted:
-        lines.append(f"(and {unlisted} more that are not listed)")
-    return "\n".join(lines)
+        parts.append(f"\n(and {unlisted} more that are not listed)")
+    # At once: nothing of ours in it looks like a fence, and a pattern costs for every text that it is tried on.
+    return unfenced("".join(parts))
 
 
 def clipped(text: str, characters: int) -> str:

@@ -12,11 +12,13 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 import msgspec
 
 from proxy.core.command import Result
-from proxy.core.conversation import Message
+from proxy.core.conversation import Message, ToolCall
 from proxy.core.guards import Guard
 from proxy.core.notes import Compaction, Scan
 from proxy.core.past import Past
 from proxy.core.policy import Mode, ModelCard, Policy
+from proxy.core.recollection import Recollection
+from proxy.core.stack import UNCHANGED, Catalogue, Members, Stack, Trace
 from proxy.core.usage import Purpose, Usage
 
 T = TypeVar("T")
@@ -37,7 +39,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     the raw JSON of the tool definitions, b"" without. `max_output` is the requested completion limit in tokens and
     `output_field` the member that stated it. `body` is the request exactly as it came, `history` the part of it that
     is the array of messages. `known` is what an earlier call left known of the first messages. `channel` says that the
-    conversation is one of a chat channel, where many people write.
+    conversation is one of a chat channel, where many people write; `language` is the header in which a client states
+    the user's.
     """
 
     caller: Caller
@@ -57,6 +60,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     choices: int = 1
     label: str | None = None
     channel: bool = False
+    language: str = ""
     mode: Mode | None = None
     store: bool = True
 
@@ -69,11 +73,12 @@ class Ratio(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The window as this call knows it. `total` bounds prompt and output together, `input` the prompt alone."""
+    """The window as this call knows it. `total` bounds prompt and output together, `input` the prompt alone. `asked`:
+    somebody wants to know what would be done in it (`explaining`)."""
 
     total: int | None = None
     input: int | None = None
-    source: Literal["policy", "learned", "catalogue", "unknown"] = "unknown"
+    source: Literal["policy", "learned", "catalogue", "asked", "unknown"] = "unknown"
 
 
 class Summariser(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,13 +91,20 @@ class Summariser(msgspec.Struct, frozen=True, kw_only=True):
     own: bool = False
 
 
+def _nothing(reference: str) -> bool:
+    """Of no reference is anything known."""
+    return False
+
+
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """All that the core may know of the world in this call; frozen when the call begins.
 
     `scope` is the keyed digest that every identity of this caller starts from. `model` is the name the upstream
     knows, `agent` the name that hidden state is kept under. `fresh` is the id a new conversation gets. `scan` reads a
-    message for the ledger; the driver gives one with memory. `summarisers` tells who is asked for a narrative, and in
-    which order; `redact` takes secrets out of what is stored, or shown to one of them.
+    message for the ledger, `noted` writes the notes of a compaction; the driver gives both with memory. `summarisers`
+    tells who is asked for a narrative, and in which order; `redact` takes secrets out of what is stored, or shown to
+    one of them. `stack` is what the operator adds to this call; None: nothing. `recollection` keeps how closed turns
+    were told; `holds` says of a reference whether its text is known to be stored.
     """
 
     policy: Policy
@@ -107,8 +119,12 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     fresh: str
     mode: Mode = Mode.ENFORCE
     scan: Scan | None = None
+    noted: Callable[[Compaction], Message] | None = None
     summarisers: Callable[[], tuple[Summariser, ...]] = tuple
     redact: Callable[[str], str] = str
+    stack: Stack | None = None
+    recollection: Recollection | None = None
+    holds: Callable[[str], bool] = _nothing
 
 
 class Anchor(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -173,7 +189,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What is sent upstream, measured. `untouched` means: exactly the client's messages, byte for byte; `verbatim`, in
-    the modes that only watch: the whole body too, but for a model's alias."""
+    the modes that only watch: the whole body too, but for a model's alias. `members` are set beside the messages;
+    calls of the tools `own` are ours to answer."""
 
     messages: tuple[Message, ...]
     untouched: bool
@@ -182,6 +199,8 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     estimated: int
     shape: bytes
     report: Report
+    members: Members = UNCHANGED
+    own: frozenset[str] = frozenset()
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -201,11 +220,15 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How a call ended, for metrics and logs; `past` is the history that it was recognised as, for the next call.
-    `said` is the gateway's own answer, where the call was a command."""
+    `said` is the gateway's own answer, where the call was a command. `reply` is what the client sees; `joined` where
+    our tools were called, of all `rounds` together, whose prompts took `read` tokens."""
 
     report: Report
     reply: Reply | None
     recoveries: int = 0
+    rounds: int = 1
+    read: int = 0
+    joined: bool = False
     past: Past | None = None
     said: Result | None = None
 
@@ -276,10 +299,20 @@ class Summarise(_Asks[V], Generic[V], frozen=True, kw_only=True, gc=False):
     judge: Callable[[Reply], V]
 
 
-class RunTools(_Asks[tuple[Message, ...]], frozen=True, kw_only=True, gc=False):
-    """Run the gateway's own tools; answered with one tool message per call."""
+class Ran(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What one call of an own tool gave back: the text for the model, and the id of a skill that it loaded."""
 
-    calls: Message
+    text: str
+    skill: str | None = None
+
+
+class RunTools(_Asks[tuple[Ran, ...]], frozen=True, kw_only=True, gc=False):
+    """Run the gateway's own tools; answered with one result per call. `catalogue` is what this conversation may load,
+    `loaded` are the ids of the skills that the turn has already."""
+
+    calls: tuple[ToolCall, ...]
+    catalogue: Catalogue = ()
+    loaded: frozenset[str] = frozenset()
 
 
 class Remember(_Asks[None], frozen=True, kw_only=True, gc=False):
@@ -300,6 +333,7 @@ class Remember(_Asks[None], frozen=True, kw_only=True, gc=False):
     compaction: Compaction | None = None
     hidden: Hidden | None = None
     results: tuple[Stored, ...] = ()
+    traces: tuple[Trace, ...] = ()
     learned: Limits | None = None
     sample: tuple[int, int, int] | None = None
 

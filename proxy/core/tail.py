@@ -123,6 +123,15 @@ def choose(history: History, policy: Policy, spare: int, fit: int, most: int) ->
     return Tail(start=shape.start, tokens=shape.tokens(shape.start), clips=clips, standing=standing)
 
 
+def cut_at(history: History, start: int, fit: int) -> Tail:
+    """The tail that begins with message `start`, which opens a turn, and is cut nowhere. System messages right before
+    it have no identity to cut at: they stay where they are."""
+    shape = _Shape(history, fit)
+    first = shape.behind(start)
+    tokens = shape.tokens(start) + history.size(first, start - 1)
+    return Tail(start=start, tokens=tokens, standing=len(shape.standing(first)))
+
+
 class _Shape:
     """A tail while it is being chosen."""
 
@@ -136,9 +145,9 @@ class _Shape:
         first = history.groups[-1].first
         if history.turns and messages[first].role == "user":
             first = min(first, history.turns[-1].first)
-        self.start = self._behind(first)
+        self.start = self.behind(first)
 
-    def _behind(self, index: int) -> int:
+    def behind(self, index: int) -> int:
         """`index`, or the first of the system messages right before it: they have no identity to cut at."""
         while index > self.history.lead and self.history.messages[index - 1].role in SYSTEM:
             index -= 1
@@ -186,7 +195,7 @@ class _Shape:
         for group in reversed(history.groups):
             if group.last >= self.start:
                 continue
-            first = self._behind(group.first)
+            first = self.behind(group.first)
             missing = messages - (len(history.messages) - self.start)
             over = self.tokens(first) - (allowed if missing > 0 else int(_FURTHER * allowed))
             if over > 0:

@@ -103,7 +103,8 @@ def closed(
     finish: str | None = None,
 ) -> UsageRow:
     """`row` with its end: how it went, what was used and what that costs."""
-    return msgspec.structs.replace(
+    # Not all at once: with more than fifteen keywords Python makes a dictionary of them, at four times the price.
+    ended = msgspec.structs.replace(
         row,
         status=status,
         duration=duration,
@@ -117,8 +118,9 @@ def closed(
         cache_write=usage.cache_write,
         reasoning=usage.reasoning,
         estimated=usage.estimated,
-        cost=cost(usage, tariff),
-        price_source=tariff.source if tariff else None,
-        price_version=tariff.version if tariff else None,
         unpriced=tariff is None,
     )
+    if tariff is None:
+        return ended
+    priced = cost(usage, tariff)
+    return msgspec.structs.replace(ended, cost=priced, price_source=tariff.source, price_version=tariff.version)

@@ -51,7 +51,10 @@ def open_members(
                 raise
             top = _TOP.decode(shadow)
         fields = {name: bytes(raw) for name, raw in top.items()}
-        listed = {name: elements(fields[name], name) for name in arrays if present(fields, name)}
+        listed = {}
+        for name in arrays:
+            if present(fields, name):
+                listed[name] = elements(fields[name], name)
     except (msgspec.DecodeError, RecursionError):
         raise fail("The body is not valid JSON.") from None
     _check(shadow, fields, depth, (*arrays, *unread))

@@ -13,6 +13,8 @@ from typing import Final
 from proxy.core.errors import Malformed
 
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_BACKSLASH: Final = ord("\\")
+"""As a number: to look for bytes in bytes costs ten times as much (Python tries first whether they are one)."""
 _BRACKETS: Final = re.compile(rb"[\[\]{}]")
 _ESCAPE: Final = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
@@ -76,6 +78,6 @@ def without_lone_surrogates(body: bytes) -> bytes:
 
     JavaScript clients send them for emoji that were cut in half.
     """
-    if b"\\ud" not in body and b"\\uD" not in body:
+    if _BACKSLASH not in body or (body.find(b"\\ud") < 0 and body.find(b"\\uD") < 0):
         return body
     return _ESCAPE.sub(lambda found: b"\\ufffd" if found.group(1) else found.group(), body)

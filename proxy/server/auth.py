@@ -28,6 +28,7 @@ _BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _SECRET_DIGITS = 43
 _CHECK_DIGITS = 6
 _BEARER = re.compile(rb"[Bb][Ee][Aa][Rr][Ee][Rr](?: +([!-~]+))? *")
+_CREDENTIALS = frozenset((b"authorization", b"x-api-key"))
 _TOKEN = re.compile(rb"[!-~]+")
 _LOCAL = "local"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
@@ -153,13 +154,15 @@ def _presented(headers: Headers) -> bytes | None:
     None without either; a bare `Bearer` is what clients without a key send. A second header of the same name, another
     scheme or a non-ASCII value is refused, in the open mode too: it could not be passed on to a provider.
     """
-    fields = dict(headers)
-    if len(fields) != len(headers):
-        names = [name for name, _ in headers]
-        if names.count(b"authorization") > 1 or names.count(b"x-api-key") > 1:
-            raise Unauthorised("The Authorization or x-api-key header is there more than once.")
-    authorization = fields.get(b"authorization")
-    api_key = fields.get(b"x-api-key")
+    authorization = api_key = None
+    for name, value in headers:
+        if name in _CREDENTIALS:
+            if (authorization if name == b"authorization" else api_key) is not None:
+                raise Unauthorised("The Authorization or x-api-key header is there more than once.")
+            if name == b"authorization":
+                authorization = value
+            else:
+                api_key = value
     if authorization is not None:
         found = _BEARER.fullmatch(authorization)
         if found is None:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from proxy.core.errors import ClientLeft, Malformed, TooLarge, WrongMedia
-from proxy.server.head import Headers
+from proxy.server.head import Headers, length
 
 if sys.version_info >= (3, 14):
     from compression.zstd import DecompressionParameter, ZstdDecompressor, ZstdError
@@ -62,6 +62,8 @@ async def read_body(receive: Receive, headers: Headers, *, limit: int) -> bytes:
     has answered for us (too slow, over its own limit).
     """
     coding = content_coding(headers)
+    if length(headers) > limit:
+        raise _too_large(limit)
     first = await receive()
     if first["type"] != "http.request":
         raise ClientLeft(said=False)

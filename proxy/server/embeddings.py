@@ -25,7 +25,7 @@ class Embeddings(Endpoint):
         caller = identified(keys, raw)
         with Place(desk, caller):
             call = decode_embeddings(await read_body(receive, raw, limit=desk.body_limit), desk.bounds.depth)
-            destination = leads(desk.directory, keys, caller, call.model)
+            destination = leads(desk.directory.destination(call.model), keys, caller, call.model)
             target, policy = destination.target, destination.policy
             authorization = next((value.decode("latin-1") for name, value in raw if name == b"authorization"), None)
             row = UsageRow(
@@ -49,7 +49,7 @@ class Embeddings(Endpoint):
                 authorization=authorization,
                 request_id=answering.request_id,
             )
-            with Watch(receive) as watch, desk.drain.at_end(watch.end):
+            with Watch(receive, desk.watches) as watch, desk.drain.at_end(watch.end):
                 body = await pass_on(desk.gateway, request, destination, row, read_embeddings_usage)
         head = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         await answering.whole(200, [*head, *answering.headers()], body)

@@ -16,17 +16,20 @@ from proxy.core.account import applied
 from proxy.core.errors import Busy, ClientLeft, Forbidden, MethodNotAllowed, NotFound, WeirgateError
 from proxy.core.steps import Call, Caller
 from proxy.dialects.chat.messages import read_message
-from proxy.dialects.chat.request import HEADERS, Bounds, decode_call
-from proxy.gateway import Destination, Gateway
+from proxy.dialects.chat.request import HEADERS, Bounds, decoding
+from proxy.gateway import Gateway
 from proxy.metrics import Count
 from proxy.server.accounts import Accounts
 from proxy.server.auth import Keys
 from proxy.server.body import read_body
 from proxy.server.errors import error_response
-from proxy.server.head import Headers, host_name
+from proxy.server.head import Headers
 from proxy.server.head import request_id as request_id_of
 from proxy.server.lifecycle import Drain
-from proxy.server.stream import Answering, Receive, Send, Watch
+from proxy.server.query import asked_user
+from proxy.server.stream import Answering, Receive, Send, Watch, Watches
+from proxy.server.turns import in_turns
+from proxy.snapshots import Destination
 from proxy.upstream.beginnings import Beginnings
 from proxy.upstream.decoded import Decoded
 
@@ -42,6 +45,9 @@ class Directory(Protocol):
     """Where model names lead; the app answers from the configuration and policies in force."""
 
     def destination(self, model: str) -> Destination | None: ...
+
+    def destination_of(self, name: str, caller: Caller) -> Destination | None:
+        """The same where `name` may be that of an agent, for a caller who may know of it."""
 
     def keys(self) -> Keys: ...
 
@@ -63,6 +69,7 @@ class Desk(msgspec.Struct, kw_only=True):
     streams_per_key: int | None
     running: dict[tuple[str, str], int] = msgspec.field(default_factory=dict)
     """Requests being served, by tenant and key."""
+    watches: Watches = msgspec.field(default_factory=Watches)
 
 
 class Endpoint:
@@ -80,14 +87,13 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = time.perf_counter()
         headers = scope["headers"]
-        answering = Answering(
-            send, request_id_of(headers, self.desk.gateway.names.draw), hold=self.desk.hold, ping=self.desk.ping
-        )
-        status = 500
-        metrics = self.desk.gateway.metrics
+        desk, status = self.desk, 500
+        gateway, drain = desk.gateway, desk.drain
+        metrics = gateway.metrics
+        answering = Answering(send, request_id_of(headers, gateway.names.draw), hold=desk.hold, ping=desk.ping)
         metrics.in_flight.value += 1
         try:
-            with self.desk.drain.request():
+            with drain.request():
                 if scope["method"] not in self.methods:
                     raise MethodNotAllowed("This route does not know the method.")
                 status = await self.work(scope, receive, answering)
@@ -129,6 +135,10 @@ class Chat(Endpoint):
     route = "/v1/chat/completions"
     methods = ("POST",)
 
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        self._read = partial(read_message, depth=desk.bounds.depth)
+
     async def work(self, scope: Scope, receive: Receive, answering: Answering) -> int:
         desk = self.desk
         raw = scope["headers"]
@@ -137,13 +147,13 @@ class Chat(Endpoint):
         with Place(desk, caller):
             body = await read_body(receive, raw, limit=desk.body_limit)
             headers = {name.decode(): value.decode("latin-1") for name, value in raw if name in _READ}
-            read = desk.decoded.reader(caller.tenant, partial(read_message, depth=desk.bounds.depth))
+            read = desk.decoded.reader(caller.tenant, self._read)
             memory = desk.beginnings.of(caller)
-            call = decode_call(body, caller, read, headers, desk.bounds, memory)
-            led = leads(desk.directory, keys, caller, call.model)
+            call = await in_turns(decoding(body, caller, read, headers, desk.bounds, memory))
+            led = leads(desk.directory.destination_of(call.model, call.caller), keys, caller, call.model)
             destination = await adapted(desk.accounts, call, led)
             authorization = headers.get("authorization")
-            with Watch(receive) as watch, desk.drain.at_end(watch.end):
+            with Watch(receive, desk.watches) as watch, desk.drain.at_end(watch.end):
                 if call.stream:
                     answering.hold()
                 answer = await desk.gateway.serve(
@@ -166,7 +176,7 @@ class Chat(Endpoint):
 
 
 class Models(Endpoint):
-    """GET /v1/models: what this key may ask for, each with its window."""
+    """GET /v1/models: what this key may ask for, each with its window; `?user=` names the end user it asks for."""
 
     route = "/v1/models"
 
@@ -177,6 +187,7 @@ class Models(Endpoint):
     async def work(self, scope: Scope, receive: Receive, answering: Answering) -> int:
         keys = self.desk.directory.keys()
         caller = identified(keys, scope["headers"])
+        caller = msgspec.structs.replace(caller, end_user=asked_user(scope["query_string"], others=True))
         authorization = dict(scope["headers"]).get(b"authorization")
         listed = await self._listing(keys, caller, authorization.decode("latin-1") if authorization else None)
         await send_json(answering, {"object": "list", "data": listed})
@@ -232,15 +243,20 @@ def identified(keys: Keys, headers: Headers) -> Caller:
     A web page can make a browser call a name of its own that leads to 127.0.0.1 (DNS rebinding); it cannot forge Host.
     """
     if keys.open:
-        host = next((host_name(value) for name, value in headers if name == b"host"), None)
-        if host not in _LOCAL_NAMES:
+        host = b""
+        for name, value in headers:
+            if name == b"host":
+                host = value
+                break
+        without, _, port = host.rpartition(b":")
+        if (without if port.isdigit() else host).lower() not in _LOCAL_NAMES:
             raise Forbidden("Without client keys only localhost is served by name; add keys to serve other names.")
     return keys.authenticate(headers)
 
 
-def leads(directory: Directory, keys: Keys, caller: Caller, model: str) -> Destination:
-    """Where `model` goes for this caller. Raises NotFound for an unknown name, Forbidden for one the key lacks."""
-    destination = directory.destination(model)
+def leads(destination: Destination | None, keys: Keys, caller: Caller, model: str) -> Destination:
+    """`destination`, where `model` goes for this caller. Raises NotFound for an unknown name, Forbidden for one that
+    the key lacks."""
     if destination is None:
         raise NotFound("The model does not exist here.", code="model_not_found", param="model")
     if not keys.allowed(caller, model):
@@ -265,25 +281,29 @@ def summariser(directory: Directory, keys: Keys, caller: Caller, model: str | No
 class Place:
     """A place among the requests served at once, for the process and for one key."""
 
+    __slots__ = ("_owner", "_running")
+
     def __init__(self, desk: Desk, caller: Caller) -> None:
         self._running = running = desk.running
-        self._owner = (caller.tenant, caller.key)
+        self._owner = owner = (caller.tenant, caller.key)
         most = desk.streams_per_key
         if most is None:
             # A bound between the keys of one gateway; somebody who is alone on his machine has all of it.
             most = desk.streams if desk.directory.keys().open else _STREAMS_PER_KEY
-        if running.get(self._owner, 0) >= most or sum(running.values()) >= desk.streams:
+        if running.get(owner, 0) >= most or sum(running.values()) >= desk.streams:
             raise Busy("Too many requests at once.", retry_after=1.0)
 
     def __enter__(self) -> None:
-        self._running[self._owner] = self._running.get(self._owner, 0) + 1
+        running, owner = self._running, self._owner
+        running[owner] = running.get(owner, 0) + 1
 
     def __exit__(self, *exit: object) -> None:
-        left = self._running[self._owner] - 1
+        running, owner = self._running, self._owner
+        left = running[owner] - 1
         if left:
-            self._running[self._owner] = left
+            running[owner] = left
         else:
-            del self._running[self._owner]
+            del running[owner]
 
 
 async def send_json(answering: Answering, value: Mapping[str, object], status: int = 200) -> None:

@@ -11,59 +11,30 @@ another one. One timer sweeps all connections; a request that arrives whole cost
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections import Counter
 from enum import IntEnum
 from typing import Any, cast
+from urllib.parse import unquote
 
 import httptools
-import msgspec
-from uvicorn._types import ASGI3Application
+from uvicorn._types import ASGI3Application, HTTPScope
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from proxy.core.errors import Busy, HeadersTooLarge, TooLarge, TooSlow, WeirgateError
 from proxy.server import head
+from proxy.server.arriving import LEAST, Arriving
+from proxy.server.cycle import Cycle, Door
 from proxy.server.errors import error_response
+from proxy.server.limits import Limits as Limits
+from proxy.server.stalled import Stalled
 
 _OVERHEAD = 128 * 1024
 """Bytes of chunk framing and trailers allowed beside a body, on top of eight for each byte of the body itself."""
 
 _WAITING = 16 * 1024
 """Bytes of an answer that wait for a client before whoever writes it must wait too."""
-
-_TCP_INFO_ACKED = slice(120, 128)
-"""`tcpi_bytes_acked` in Linux' struct tcp_info: how much of what we wrote the peer's kernel has taken."""
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """All finite. Seconds and bytes; sizes of bodies are as sent, before any decompression.
-
-    A body has `body_seconds` plus the time its bytes so far would take at `body_rate` bytes a second, so that a trickle
-    is cut while a large upload over a slow line is not. `keep_alive` is how long a connection may idle between two
-    requests. `write_idle` is how long a client may take nothing of what waits for it. `hosts` are the Host names
-    answered for; empty means any.
-    """
-
-    head_seconds: float = 10.0
-    head_bytes: int = 32 * 1024
-    head_fields: int = 64
-    body_seconds: float = 60.0
-    body_rate: int = 64 * 1024
-    body_bytes: int = 64 * 1024 * 1024
-    keep_alive: float = 75.0
-    write_idle: float = 60.0
-    linger: float = 5.0
-    connections: int = 10_000
-    pipelined: int = 64
-    hosts: frozenset[str] = frozenset()
-
-    @property
-    def tick(self) -> float:
-        """Seconds between two sweeps; a deadline is met within one of them."""
-        shortest = min(self.head_seconds, self.body_seconds, self.keep_alive, self.write_idle, self.linger)
-        return max(0.01, min(1.0, shortest / 4))
 
 
 class Phase(IntEnum):
@@ -130,30 +101,12 @@ class Guard:
             connection.check(now)
 
 
-class _Door:
-    """The transport as uvicorn's parts see it: all of it, except that to close it is the protocol's decision.
-
-    uvicorn closes as soon as an answer is complete. With part of the request unread the kernel then sends a reset,
-    which can overtake the answer.
-    """
-
-    __slots__ = ("close", "get_extra_info", "is_closing", "pause_reading", "resume_reading", "write")
-
-    def __init__(self, transport: asyncio.Transport, connection: GuardedProtocol) -> None:
-        self.write = transport.write
-        self.pause_reading = transport.pause_reading
-        self.resume_reading = transport.resume_reading
-        self.get_extra_info = transport.get_extra_info
-        self.close = connection.close
-        self.is_closing = connection.is_closing
-
-
 class GuardedProtocol(HttpToolsProtocol):
     """uvicorn's httptools protocol within `Limits`."""
 
     __slots__ = (
-        "acked",
         "admitted",
+        "arriving",
         "began",
         "body_taken",
         "guard",
@@ -166,7 +119,6 @@ class GuardedProtocol(HttpToolsProtocol):
         "since",
         "stalled",
         "taken",
-        "unsent",
         "verdict",
         "wire",
     )
@@ -199,17 +151,18 @@ class GuardedProtocol(HttpToolsProtocol):
         self.body_taken = 0
         self.piece = 0
         self.began = False
-        self.unsent = 0
-        self.acked = -1
-        self.stalled = 0.0
+        self.stalled: Stalled = None  # type: ignore[assignment]
+        self.arriving: Arriving | None = None
+        """Reads in our place while the rest of a large body comes."""
 
     # The connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.wire = transport
         transport.set_write_buffer_limits(_WAITING)
-        super().connection_made(cast("asyncio.Transport", _Door(transport, self)))
-        self.since = self.stalled = self.loop.time()
+        super().connection_made(cast("asyncio.Transport", Door(transport, self)))
+        self.since = self.loop.time()
+        self.stalled = Stalled(self.since)
         self.admitted = self.guard.enter(self)
         if not self.admitted and not transport.is_closing():
             self._write_refusal(Busy("Too many connections to this server.", retry_after=1.0))
@@ -259,8 +212,9 @@ class GuardedProtocol(HttpToolsProtocol):
             known = cause if isinstance(cause, WeirgateError) else head.bad_http("This is not a valid HTTP request.")
             self.refuse(known)
             return
-        if self.phase is _READ or self.phase is _LINGER:
-            return
+        phase = self.phase
+        if phase is _READ or phase is _LINGER or (phase is _IDLE and before is not _IDLE):
+            return  # in the last case it was answered before it had come whole
         self._await_more(before)
 
     def _await_more(self, before: Phase) -> None:
@@ -279,7 +233,9 @@ class GuardedProtocol(HttpToolsProtocol):
             self.refuse(head.bad_http("The body carries more framing or trailers than data."))
 
     def on_message_begin(self) -> None:
-        super().on_message_begin()
+        self.url = b""
+        self.expect_100_continue = False
+        self.headers = []
         self.phase = _HEAD
         self.began = True
         self.taken = 0
@@ -307,28 +263,93 @@ class GuardedProtocol(HttpToolsProtocol):
             raise wrong
         if len(self.pipeline) >= limits.pipelined:
             raise Busy("Too many requests at once on one connection.", retry_after=1.0)
-        super().on_headers_complete()
-        if self.guard.leaving or parser.should_upgrade():
-            # An upgrade that we do not offer is ignored, as HTTP allows; the parser cannot go on after it.
-            self.cycle.keep_alive = False
+        self._open_cycle()
         # Trailers are parsed as headers; these must not reach a request that is being served already.
         self.headers = []
         self.body_taken = 0
         self.phase = _BODY
 
+    def _open_cycle(self) -> None:
+        """The request's turn: now, or after those before it."""
+        parser, before = self.parser, self.cycle
+        version = parser.get_http_version()
+        path, _, query = self.url.partition(b"#")[0].partition(b"?")
+        name = path.decode("ascii")
+        scope: HTTPScope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": version,
+            "method": parser.get_method().decode("ascii"),
+            "scheme": "http",
+            "path": unquote(name) if "%" in name else name,
+            "raw_path": path,
+            "query_string": query,
+            "root_path": "",
+            "headers": self.headers,
+            "client": self.client,
+            "server": self.server,
+            "state": self.app_state.copy(),
+        }
+        # An upgrade that we do not offer is ignored, as HTTP allows; the parser cannot go on after it.
+        last = self.guard.leaving or version == "1.0" or parser.should_upgrade()
+        self.cycle = cycle = Cycle(self, scope, keep_alive=not last and parser.should_keep_alive())
+        if before is None or before.response_complete:  # type: ignore[redundant-expr]
+            self._start_asgi_task(cycle, self.app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, self.app))
+
     def on_body(self, body: bytes) -> None:
         self.body_taken += len(body)
         if self.body_taken > self.limits.body_bytes:
             raise TooLarge(f"The request body is larger than the limit of {self.limits.body_bytes} bytes.")
-        super().on_body(body)
+        cast("Cycle", self.cycle).take(body, more=True)
 
     def on_message_complete(self) -> None:
-        super().on_message_complete()
+        cast("Cycle", self.cycle).take(b"", more=False)
         if self.cycle.response_complete:
             self.phase = _IDLE
             self.since = self.loop.time()
         else:
             self.phase = _READ
+
+    def gather(self, cycle: Cycle) -> bool:
+        """Whoever serves `cycle` asks for its body: where much of it is still to come, it will be given whole. Reading
+        is paused after this."""
+        if self.arriving is not None:
+            return True
+        if self.phase is not _BODY or cycle is not self.cycle:
+            return False
+        length = head.length(self.named_by)
+        if length - self.body_taken < LEAST:
+            return False
+        begun = cycle.give_back()
+        self.flow.pause_reading()
+        self.arriving = Arriving(self, self.wire, begun, length)
+        self.wire.set_protocol(self.arriving)
+        return True
+
+    def gathering(self, size: int) -> None:
+        self.body_taken += size
+
+    def gathered(self, body: bytes) -> None:
+        self._read_again()
+        # The parser has not seen the body, and waits for it.
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        cast("Cycle", self.cycle).body = body
+        self.on_message_complete()
+        self.flow.read_paused = True
+        self.flow.resume_reading()
+
+    def _read_again(self) -> None:
+        """What comes from here on is read by us; reading is paused."""
+        arriving, self.arriving = self.arriving, None
+        if arriving is not None:
+            arriving.stop()
+            self.wire.pause_reading()
+            self.wire.set_protocol(self)
+            self.flow.read_paused = True
 
     def _discard(self, size: int) -> None:
         self.taken += size
@@ -339,7 +360,9 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self.running = cycle
-        super()._start_asgi_task(cycle, app)
+        task = self.loop.create_task(cycle.run_asgi(app))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
     def on_response_complete(self) -> None:
         """Go on with the next request. Replaces uvicorn's, which arms and cancels a timer for each request."""
@@ -403,6 +426,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.taken = 0
         if self.wire.is_closing():
             return
+        self._read_again()
         self.flow.resume_reading()
         if self.wire.can_write_eof():
             self.wire.write_eof()
@@ -414,8 +438,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def check(self, now: float) -> None:
         """Called by the sweep. Cuts what has run over its time."""
         limits = self.limits
-        unsent = self.wire.get_write_buffer_size()
-        if (unsent or self.unsent) and self._stopped_reading(unsent, now):
+        if self.stalled.seconds(self.wire, now) > limits.write_idle:
             self.guard.refused["write_idle"] += 1
             self.wire.abort()
             return
@@ -445,27 +468,3 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.phase is not _BODY:
             return True
         return running is not self.cycle or self.flow.read_paused or running.waiting_for_100_continue
-
-    def _stopped_reading(self, unsent: int, now: float) -> bool:
-        """Whether the client has taken nothing for `write_idle` seconds although something waits for it."""
-        acked = _acknowledged(self.wire) if unsent else -1
-        moved = acked != self.acked if acked >= 0 else unsent < self.unsent
-        if not unsent or not self.unsent or moved:
-            self.stalled = now
-        self.unsent = unsent
-        self.acked = acked
-        return now - self.stalled > self.limits.write_idle
-
-
-def _acknowledged(transport: asyncio.Transport) -> int:
-    """Bytes that the peer's kernel has acknowledged; -1 where the system does not say.
-
-    The size of our own buffer is no measure: the kernel takes from it in large steps, so that a slow but living reader
-    looks dead for minutes.
-    """
-    sock = transport.get_extra_info("socket")
-    try:
-        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
-    except (AttributeError, OSError):
-        return -1
-    return int.from_bytes(info[_TCP_INFO_ACKED], "little") if len(info) >= 128 else -1

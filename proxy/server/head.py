@@ -16,11 +16,12 @@ from proxy.core.errors import Malformed, MethodNotAllowed, TooLarge, WeirgateErr
 
 Headers = Sequence[tuple[bytes, bytes]]
 
-_FRAMING = (b"host", b"content-length", b"transfer-encoding")
+_FRAMING = frozenset((b"host", b"content-length", b"transfer-encoding"))
 """The fields that decide whom a request is for and where it ends: each may be stated once."""
 
 METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
+_PERCENT = ord("%")
 _METHODS = frozenset(METHODS.encode().split(b", "))
 _HOST = re.compile(rb"(?P<name>\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::[0-9]{1,5})?")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
@@ -43,15 +44,16 @@ def fault(
     """
     if method not in _METHODS:
         return MethodNotAllowed("This method is not supported.")
-    if not url.startswith(b"/") or b"%00" in url or not url.isascii():
+    if not url.startswith(b"/") or (_PERCENT in url and b"%00" in url) or not url.isascii():
         return bad_http("The request target must be a path that begins with '/', in ASCII and without NUL.")
     if version not in ("1.1", "1.0"):
         return bad_http("Only HTTP/1.1 and HTTP/1.0 are spoken here.")
-    fields = dict(headers)
-    if len(fields) != len(headers):
-        names = [name for name, _ in headers]
-        if any(names.count(name) > 1 for name in _FRAMING):
-            return bad_http("Host, Content-Length and Transfer-Encoding may each be stated once.")
+    fields: dict[bytes, bytes] = {}
+    for name, value in headers:
+        if name in _FRAMING:
+            if name in fields:
+                return bad_http("Host, Content-Length and Transfer-Encoding may each be stated once.")
+            fields[name] = value
     host = host_name(fields.get(b"host", b""))
     if host is None:
         return bad_http("One Host header is required: a host and an optional port.")
@@ -70,13 +72,21 @@ def fault(
     return None
 
 
+def length(headers: Headers) -> int:
+    """The body's declared length; 0 where none is. The head is without `fault`."""
+    for name, value in headers:
+        if name == b"content-length":
+            return int(value)
+    return 0
+
+
 def host_name(value: bytes) -> bytes | None:
     """The host in a Host header, lower case and without its port; None where it is not one.
 
     `Host: evil/?` is how a URL rebuilt from it came to name another route (I-06).
     """
     found = _HOST.fullmatch(value)
-    return None if found is None else found["name"].lower()
+    return None if found is None else found[1].lower()
 
 
 def bad_http(message: str) -> Malformed:

@@ -1,7 +1,8 @@
 """What /v1/models tells: every name a key may ask for, with the window it is held against.
 
-Names that the configuration states come first; where a pattern forwards any name, the upstream's own list is asked
-for, with the caller's key where the upstream has none of ours. An upstream that does not answer is left out.
+Agents that this caller may know and names that the configuration states come first; where a pattern forwards any name,
+the upstream's own list is asked for, with the caller's key where the upstream has none of ours. An upstream that does
+not answer is left out.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from typing import Protocol
 
 import msgspec
 
+from proxy.agents import Agents
 from proxy.core.errors import UpstreamError
 from proxy.core.steps import Caller
-from proxy.gateway import Destination, Gateway
+from proxy.gateway import Gateway
 from proxy.server.auth import Keys
 from proxy.server.endpoints import Directory
 from proxy.settings import Settings
+from proxy.snapshots import Destination
 from proxy.upstream import Request, Upstream
 
 _MOST = 2000
@@ -27,7 +30,12 @@ _PATIENCE = 5.0
 
 
 class Offers(Directory, Protocol):
-    """A directory that also knows its upstreams by name."""
+    """A directory that also knows its agents, and its upstreams by name."""
+
+    @property
+    def agents(self) -> Agents: ...
+
+    def destination_of(self, name: str, caller: Caller) -> Destination | None: ...
 
     @property
     def upstreams(self) -> Mapping[str, Upstream]: ...
@@ -43,15 +51,20 @@ class Listing:
 
     async def __call__(self, keys: Keys, caller: Caller, authorization: str | None) -> list[dict[str, object]]:
         named = [name for name in self._settings.models if "*" not in name and "?" not in name]
-        listed = {name: self._entry(name, 0, "weirgate") for name in named if keys.allowed(caller, name)}
+        ours = (*self._places.agents.visible_to(caller.tenant, caller.end_user), *named)
+        listed = {
+            name: self._entry(name, self._places.destination_of(name, caller), 0, "weirgate")
+            for name in ours
+            if keys.allowed(caller, name)
+        }
         forwarding = [entry.upstream for name, entry in self._settings.models.items() if name not in named]
         if not self._settings.models:
             forwarding = list(self._settings.upstreams)
         asked = [self._ask(upstream, authorization) for upstream in dict.fromkeys(forwarding)]
         for found in await asyncio.gather(*asked):
             for name, created, owner in found:
-                if keys.allowed(caller, name) and self._places.destination(name) is not None:
-                    listed.setdefault(name, self._entry(name, created, owner))
+                if name not in listed and keys.allowed(caller, name):
+                    listed[name] = self._entry(name, self._places.destination(name), created, owner)
         return [entry for entry in list(listed.values())[:_MOST] if entry]
 
     async def _ask(self, upstream: str, authorization: str | None) -> list[tuple[str, int, str]]:
@@ -74,8 +87,7 @@ class Listing:
             if isinstance(item.get("id"), str)
         ]
 
-    def _entry(self, name: str, created: int, owner: str) -> dict[str, object]:
-        destination = self._places.destination(name)
+    def _entry(self, name: str, destination: Destination | None, created: int, owner: str) -> dict[str, object]:
         if destination is None:
             return {}
         window = self._window(destination)

@@ -6,10 +6,8 @@ Belongs here: whose settings are meant, and what may be asked for. A key reaches
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import parse_qs
 
 import msgspec
 
@@ -19,13 +17,12 @@ from proxy.core.steps import Caller
 from proxy.dialects.strict import check_depth, check_unique, check_utf8, without_lone_surrogates
 from proxy.server.body import read_body
 from proxy.server.endpoints import Desk, Endpoint, Place, Scope, identified, send_json, summariser
+from proxy.server.query import asked_user, unknown_parameter
 from proxy.server.stream import Answering, Receive
 
 _BODY: Final = 128 * 1024
 _DEPTH: Final = 3
 _MEMBERS: Final = Account.__struct_fields__
-_PLAIN: Final = re.compile(r"[a-z_]{1,32}")
-"""A name that may be repeated in an error: a setting misspelt, and nothing that could be content."""
 
 
 class OwnSettings(Endpoint):
@@ -37,7 +34,7 @@ class OwnSettings(Endpoint):
     async def work(self, scope: Scope, receive: Receive, answering: Answering) -> int:
         desk, headers = self.desk, scope["headers"]
         key = identified(desk.directory.keys(), headers)
-        caller = msgspec.structs.replace(key, end_user=_user(scope["query_string"]))
+        caller = msgspec.structs.replace(key, end_user=asked_user(scope["query_string"]))
         with Place(desk, key):
             if scope["method"] == "PUT":
                 account = read_account(await read_body(receive, headers, limit=_BODY))
@@ -49,23 +46,6 @@ class OwnSettings(Endpoint):
                 account = stored or Account()
         await send_json(answering, msgspec.structs.asdict(account))
         return 200
-
-
-def _user(query: bytes) -> str | None:
-    """The end user that `?user=` names, as a request would. Raises Malformed."""
-    try:
-        asked = parse_qs(query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=10)
-    except ValueError:
-        raise Malformed("The query is not UTF-8, or has too many parts.", code="out_of_range", param="user") from None
-    unknown = next((name for name in asked if name != "user"), None)
-    if unknown is not None:
-        raise _unknown(unknown, "Only user can be asked for.")
-    users = asked.get("user")
-    if users is None:
-        return None
-    if len(users) > 1 or not 0 < len(users[0]) <= NAME or "\0" in users[0]:
-        raise Malformed(f"user is one text of 1 to {NAME} characters.", code="out_of_range", param="user")
-    return users[0]
 
 
 def read_account(body: bytes) -> Account:
@@ -81,7 +61,7 @@ def read_account(body: bytes) -> Account:
         raise Malformed("The body is not a JSON object.")
     unknown = next((name for name in value if name not in _MEMBERS), None)
     if unknown is not None:
-        raise _unknown(unknown, f"Settings are {', '.join(_MEMBERS)}, and nothing else.")
+        raise unknown_parameter(unknown, f"Settings are {', '.join(_MEMBERS)}, and nothing else.")
     automatic = value.get("automatic", True)
     if not isinstance(automatic, bool):
         raise _wrong("automatic", "true or false")
@@ -131,7 +111,3 @@ def _wrong(param: str, what: str) -> Malformed:
 
 def _out(param: str, what: str) -> Malformed:
     return Malformed(f"{param} {what}.", code="out_of_range", param=param)
-
-
-def _unknown(name: str, message: str) -> Malformed:
-    return Malformed(message, code="unknown_parameter", param=name if _PLAIN.fullmatch(name) else None)

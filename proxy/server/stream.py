@@ -10,14 +10,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from proxy.attempt import context
 from proxy.core.errors import ClientLeft, ShuttingDown
 from proxy.core.steps import Report
 from proxy.dialects.sse import comment
 from proxy.server.errors import error_frame
+from proxy.showing import context
 
 _LOOK = 0.05
-"""Seconds before a call's client is watched: the quickest calls are over by then, and need no task beside them."""
+"""Seconds before a call's client is watched, or up to twice that: the quickest calls are over by then, and need no task
+beside them."""
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -30,7 +31,20 @@ _STREAM_HEAD = (
 
 
 class Answering:
-    """The client's side of one call; fulfils `attempt.Client`."""
+    """The client's side of one call; fulfils `showing.Client`."""
+
+    __slots__ = (
+        "_hold",
+        "_lock",
+        "_ping",
+        "_pinging",
+        "_quiet_since",
+        "_report",
+        "_send",
+        "_timer",
+        "begun",
+        "request_id",
+    )
 
     def __init__(self, send: Send, request_id: str, *, hold: float, ping: float) -> None:
         self._send = send
@@ -137,30 +151,54 @@ class Answering:
                 await asyncio.sleep(wait)
 
 
+class Watches:
+    """Begins the watches. One timer for all calls, where each would set and cancel its own."""
+
+    def __init__(self) -> None:
+        self._young: set[Watch] = set()
+        self._old: set[Watch] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def enter(self, watch: Watch) -> None:
+        self._young.add(watch)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_LOOK, self._turn)
+
+    def leave(self, watch: Watch) -> None:
+        self._young.discard(watch)
+        self._old.discard(watch)
+
+    def _turn(self) -> None:
+        for watch in self._old:
+            watch.begin()
+        self._old, self._young = self._young, set()
+        self._timer = asyncio.get_running_loop().call_later(_LOOK, self._turn) if self._old else None
+
+
 class Watch:
     """Cancels the work of a request when its client leaves, or when the server must end.
 
     Use as a context manager around the work; a cancellation that it caused comes out as ClientLeft or ShuttingDown.
-    A client that left in the first `_LOOK` seconds is missed at their end.
+    A client that left before the watch began (`_LOOK`) is missed then.
     """
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, watches: Watches) -> None:
         self._receive = receive
+        self._watches = watches
         self._why: BaseException | None = None
         self._work: asyncio.Task[Any] | None = None
-        self._timer: asyncio.TimerHandle | None = None
         self._watching: asyncio.Task[None] | None = None
 
     def __enter__(self) -> Watch:
         self._work = asyncio.current_task()
-        self._timer = asyncio.get_running_loop().call_later(_LOOK, self._begin)
+        self._watches.enter(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
         if self._watching is not None:
             self._watching.cancel()
+        else:
+            self._watches.leave(self)
         work, self._work = self._work, None
         if kind is asyncio.CancelledError and self._why is not None and work is not None:
             work.uncancel()
@@ -170,7 +208,7 @@ class Watch:
         """The server must stop now."""
         self._stop(ShuttingDown("The gateway is shutting down; the answer was cut off.", retry_after=1.0))
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         self._watching = asyncio.get_running_loop().create_task(self._wait())
 
     async def _wait(self) -> None:

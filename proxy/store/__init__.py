@@ -31,6 +31,15 @@ class KeyRow(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[str, ...] = ("*",)
 
 
+class TraceRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A skill that a turn had: `kind` is SKILL_SELECT or SKILL_LOAD, `skill` its id, `at` unix seconds."""
+
+    kind: str
+    skill: str
+    agent: str
+    at: float
+
+
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     """What upstream `upstream` taught us about `model`: its window (until `expires_at`) and our counting ratios."""
 
@@ -123,6 +132,9 @@ class Store(Protocol):
 
     async def result(self, tenant: str, scope: bytes, reference: str) -> str | None:
         """The whole text behind a reference; None where it is missing or another caller's."""
+
+    async def traces(self, tenant: str, scope: bytes, conversation: str) -> tuple[TraceRow, ...]:
+        """The skills of a conversation, oldest first; () where it is unknown or another caller's."""
 
     async def usage(self, query: UsageQuery) -> Sequence[UsageRow] | Sequence[UsageSum]: ...
 

@@ -240,6 +240,18 @@ def _drop_account() -> str:
     return _sql(delete_from(schema.account).where(_own()), "tenant", "of_key", "of_user")
 
 
+def _traces() -> str:
+    """tenant, scope, conversation. At most LISTED rows, in the order in which they came: a turn's skills are selected
+    before others are loaded."""
+    table = schema.trace
+    columns = (table.c.kind, table.c.subject, table.c.agent, table.c.last_used)
+    asking = select(*columns).where(_owned(table), table.c.conversation == _p("conversation"))
+    asking = asking.order_by(table.c.last_used, table.c.kind.desc(), table.c.subject).suffix_with(
+        text(f"LIMIT {LISTED}")
+    )
+    return _sql(asking, "tenant", "scope", "conversation")
+
+
 def _purge(table: Table, *, kept_by_conversation: bool) -> str:
     """tenant, before (and before again where a conversation keeps its rows). At most PURGED rows."""
     old = table.alias("old")
@@ -282,7 +294,7 @@ def _purges() -> dict[str, str]:
 def _statements() -> Statements:
     content = tuple(map(_table, CONTENT))
     talk, reply, (notes, hidden, result) = schema.conversation, schema.reply, content
-    added = (reply, *content, schema.usage, schema.secret, schema.client_key)
+    added = (reply, *content, schema.trace, schema.usage, schema.secret, schema.client_key)
     return Statements(
         add={table.name: _add(table) for table in added} | {"conversation": _add_conversation()},
         touch={
@@ -302,6 +314,7 @@ def _statements() -> Statements:
         hidden_in_scope=_in_scope(hidden, "digest", "reply"),
         hidden=_hidden(),
         result=_one(result, "reference", "payload"),
+        traces=_traces(),
         open_row=_add(schema.usage),
         close_row=_close_row(),
         secret=_sql(select(schema.secret.c.value).where(schema.secret.c.purpose == _p("of")), "of"),

@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from proxy.core.notes import Compaction
+from proxy.core.stack import Trace
 from proxy.core.steps import Anchor, Hidden, Recall, Remember
 from proxy.core.usage import UsageRow
-from proxy.store import KeyRow
+from proxy.store import KeyRow, TraceRow
 from proxy.store.statements import LISTED, SIZES, Statements
 
 T = TypeVar("T")
@@ -33,8 +34,9 @@ _DAY = 86_400
 
 
 class Known(msgspec.Struct, kw_only=True, gc=False):
-    """What is stored at one shown prefix. `touched` is when its rows were last marked as used. Compactions are kept as
-    they are stored, and read when they are asked for: a long branch has hundreds, of which the last few are of use."""
+    """What is stored at one shown prefix. `touched` is when its rows were last marked as used, `traced` the traces that
+    this process wrote there. Compactions are kept as they are stored, and read when they are asked for: a long branch
+    has hundreds, of which the last few are of use."""
 
     conversation: str | None = None
     anchor: Anchor | None = None
@@ -42,6 +44,7 @@ class Known(msgspec.Struct, kw_only=True, gc=False):
     hidden: bool = False
     size: int = 0
     touched: float = 0.0
+    traced: tuple[Trace, ...] = ()
     read: tuple[Compaction, ...] | None = None
 
     def compactions(self) -> tuple[Compaction, ...]:
@@ -83,8 +86,9 @@ def readable(payload: bytes, type: type[T]) -> T | None:
 def usage_values(row: UsageRow, careful: bool = False) -> tuple[Any, ...]:
     """The columns of a usage row. `careful` also replaces what no database takes (a row must never be lost to it)."""
     fields = msgspec.structs.astuple(row)
-    sizes = (row.input, row.output, row.cached, row.cache_write, row.reasoning, row.cost or 0, row.projected or 0)
-    if careful or max(sizes) > _LARGEST or min(sizes) < -_LARGEST:
+    sizes = row.input | row.output | row.cached | row.cache_write | row.reasoning
+    sizes |= (row.cost or 0) | (row.projected or 0)
+    if careful or sizes >> _LARGEST.bit_length() - 1:  # one of them is too large, or below zero
         fields = tuple(_storable(value) for value in fields)
     return (*fields, int(row.opened_at // _DAY))
 
@@ -211,6 +215,11 @@ def payload_of(connection: Connection, sql: Statements, tenant: str, scope: byte
     return None if row is None else bytes(row[0])
 
 
+def traces(connection: Connection, sql: Statements, tenant: str, scope: bytes, talk: str) -> tuple[TraceRow, ...]:
+    found = connection.execute(sql.traces, (tenant, scope, talk)).fetchall()
+    return tuple(TraceRow(kind=kind, skill=skill, agent=agent, at=at) for kind, skill, agent, at in found)
+
+
 def keys(connection: Connection, sql: Statements) -> tuple[KeyRow, ...]:
     return tuple(
         KeyRow(
@@ -249,6 +258,9 @@ def remember(connection: Connection, sql: Statements, tenant: str, what: Remembe
         # Not JSON: a text is bytes already, and with lone surrogates it is still this text.
         text = stored.text.encode("utf-8", "surrogatepass")
         _add(connection, sql, tenant, what, "result", (stored.reference,), (what.conversation, text), now)
+    for trace in what.traces:
+        asked = (what.conversation, what.request or b"", trace.kind, trace.id)
+        connection.execute(sql.add["trace"], (tenant, what.scope, *asked, what.agent, now))
 
 
 def _add_reply(connection: Connection, sql: Statements, tenant: str, what: Remember, digest: bytes, now: float) -> bool:
@@ -302,12 +314,14 @@ def hidden_id(hidden: Hidden, reply: bytes | None) -> bytes:
 
 def written(what: Remember) -> tuple[bytes, ...]:
     """The shown prefixes at which `remember` may change what is known."""
-    places = [what.reply, what.request if what.anchor is not None else None]
+    places: dict[bytes | None, None] = {what.reply: None}
+    if what.anchor is not None:
+        places[what.request] = None
     if what.compaction is not None:
-        places.append(what.compaction.digest)
+        places[what.compaction.digest] = None
     if what.hidden is not None:
-        places.append(what.hidden.digest)
-    return tuple({place for place in places if place is not None})
+        places[what.hidden.digest] = None
+    return tuple([place for place in places if place is not None])
 
 
 def left(before: Mapping[bytes, Known | None], what: Remember, now: float) -> dict[bytes, Known] | None:
@@ -319,8 +333,9 @@ def left(before: Mapping[bytes, Known | None], what: Remember, now: float) -> di
         return None
     after: dict[bytes, Known] = {}
     for place, known in before.items():
+        traces = what.traces if place == what.request else ()
         if known is None:
-            after[place] = Known(conversation=what.conversation, anchor=what.anchor, touched=now)
+            after[place] = Known(conversation=what.conversation, anchor=what.anchor, touched=now, traced=traces)
             continue
         used = known.conversation == what.conversation and now - known.touched < LATELY
         after[place] = msgspec.structs.replace(
@@ -328,5 +343,6 @@ def left(before: Mapping[bytes, Known | None], what: Remember, now: float) -> di
             conversation=known.conversation or what.conversation,
             anchor=known.anchor if what.anchor is None else what.anchor,
             touched=known.touched if used else now,
+            traced=traces or known.traced,
         )
     return after

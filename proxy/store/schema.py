@@ -97,6 +97,22 @@ result = Table(
 )
 """`payload` is the text in UTF-8, lone surrogates included: what was cut comes back as it was."""
 
+trace = Table(
+    "trace",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("scope", LargeBinary, primary_key=True),
+    Column("conversation", Text, primary_key=True),
+    Column("digest", LargeBinary, primary_key=True),
+    Column("kind", Text, primary_key=True),
+    Column("subject", Text, primary_key=True),
+    Column("agent", Text, nullable=False),
+    Column("last_used", Double, nullable=False),
+    Index("trace_last_used", "tenant", "last_used"),
+)
+"""Which skills a turn had, nothing that was said: `subject` is the skill's id, `digest` the shown prefix that asked for
+it, `last_used` when that was."""
+
 calibration = Table(
     "calibration",
     metadata,

@@ -19,7 +19,7 @@ from proxy.core.errors import ClientError, StoreUnavailable
 from proxy.core.notes import Compaction
 from proxy.core.steps import Anchor, Memory, Recall, Remember
 from proxy.core.usage import UsageRow
-from proxy.store import Calibration, KeyRow, UsageQuery, UsageSum, reports, rows, statements
+from proxy.store import Calibration, KeyRow, TraceRow, UsageQuery, UsageSum, reports, rows, statements
 from proxy.store.group_commit import GroupCommit, Job, Kind, barrier
 from proxy.store.recent import Absent, Owner, Recent
 from proxy.store.rows import LATELY, Known
@@ -117,7 +117,9 @@ class SqliteStore:
         labelled = None if label is None else self._recent.label(owner, label)
         if unseen or (label is not None and labelled is None):
             stored, labelled = await self._read(owner, ask, label, stored, unseen)
-        conversation = labelled or await self._conversation(owner, label, stored)
+        conversation = labelled or next((known.conversation for _, known in stored if known.conversation), None)
+        if conversation is not None and conversation is not labelled and label is not None:
+            conversation = await self._unless_forked(owner, label, conversation)
         anchor: Anchor | None = None
         compactions: list[Compaction] = []
         hidden: tuple[rows.HiddenRow, ...] = ()
@@ -159,11 +161,8 @@ class SqliteStore:
         everything = found | dict(stored)
         return [(digest, everything[digest]) for digest in ask.digests if digest in everything], labelled
 
-    async def _conversation(self, owner: Owner, label: str | None, stored: list[tuple[bytes, Known]]) -> str | None:
-        """That of the longest known prefix; a conversation that bears another label is not taken over (a fork)."""
-        found = next((known.conversation for _, known in stored if known.conversation is not None), None)
-        if found is None or label is None:
-            return found
+    async def _unless_forked(self, owner: Owner, label: str, found: str) -> str | None:
+        """The conversation of the longest known prefix; one that bears another label is not taken over (a fork)."""
         theirs = await self._thread.read(lambda connection: rows.label_of(connection, self._sql, *owner, found))
         return found if theirs in (None, label) else None
 
@@ -241,6 +240,11 @@ class SqliteStore:
                 f"DELETE FROM temp.{table} WHERE rowid IN (SELECT rowid FROM temp.{table}"
                 f" ORDER BY last_used, rowid LIMIT 1 + (SELECT count(*) FROM temp.{table}) / 4)"
             )
+
+    async def traces(self, tenant: str, scope: bytes, conversation: str) -> tuple[TraceRow, ...]:
+        return await self._thread.read(
+            lambda connection: rows.traces(connection, self._sql, tenant, scope, conversation)
+        )
 
     async def result(self, tenant: str, scope: bytes, reference: str) -> str | None:
         def read(connection: Connection) -> bytes | None:

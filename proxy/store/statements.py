@@ -30,7 +30,7 @@ USAGE_COLUMNS: tuple[str, ...] = (*UsageRow.__struct_fields__, "day")
 CONTENT = ("compaction", "hidden", "result")
 """The tables that hold what people and models said."""
 
-RETAINED = (*CONTENT, "reply")
+RETAINED = (*CONTENT, "trace", "reply")
 """The tables whose rows live as long as their conversation is used."""
 
 
@@ -53,6 +53,7 @@ class Statements(msgspec.Struct, frozen=True, kw_only=True):
     hidden_in_scope: str
     hidden: str
     result: str
+    traces: str
     open_row: str
     close_row: str
     secret: str

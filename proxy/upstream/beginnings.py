@@ -76,7 +76,8 @@ class Beginnings:
             self._entries[place] = alike
             best: tuple[_Entry, int, int] | None = None
             for entry in alike:
-                count, end = _compared(entry, body, start)
+                count, end = (best[1], best[2]) if best is not None and _shares(entry, best) else (0, start)
+                count, end = _compared(entry, body, count, end)
                 if best is None or end > best[2]:
                     best = entry, count, end
                 if count >= len(entry.past.messages) - 1:
@@ -177,12 +178,19 @@ def _start(body: bytes) -> int | None:
     return None if found is None else found.end()
 
 
-def _compared(entry: _Entry, body: bytes, start: int) -> tuple[int, int]:
-    """How many of the entry's messages stand in `body` from `start` on, a comma behind each, and where they end."""
-    comma, at = entry.comma, start
+def _shares(entry: _Entry, found: tuple[_Entry, int, int]) -> bool:
+    """Whether the entry begins with what of another one was found in the body; most are the same values."""
+    other, count, _ = found
+    return entry.comma == other.comma and entry.past.messages[:count] == other.past.messages[:count]
+
+
+def _compared(entry: _Entry, body: bytes, count: int, at: int) -> tuple[int, int]:
+    """How many of the entry's messages stand in `body`, a comma behind each, and where they end. `count` of them are
+    known to, and end at `at`."""
+    comma = entry.comma
     step = len(comma)
     begins = body.startswith
-    for count, item in enumerate(entry.past.messages):
+    for item in entry.past.messages[count:]:
         wire = item.wire
         if wire is None or not begins(wire, at):
             return count, at
@@ -190,7 +198,8 @@ def _compared(entry: _Entry, body: bytes, start: int) -> tuple[int, int]:
         if not begins(comma, behind):
             return count, at
         at = behind + step
-    return len(entry.past.messages), at
+        count += 1
+    return count, at
 
 
 def _weight(entry: _Entry) -> int:

@@ -93,7 +93,7 @@ class CompatibleUpstream:
         limits = self._deadlines
         began = pool.now()
         ends = began + limits.total
-        due = min(began + limits.first_byte, ends)
+        due = began + limits.first_byte if limits.first_byte < limits.total else ends
         head = self._head(request)
         fresh = False
         while True:
@@ -165,17 +165,14 @@ class CompatibleUpstream:
         client's authorization says so."""
         size = len(request.body)
         head = self._prepared.get((request.method, request.path)) or self._prepare(request.method, request.path)
-        told = request.request_id
-        if told and told.isascii() and told.isprintable():
-            head += f"X-Request-Id: {told}\r\n"
-        own = request.authorization
+        told, own = request.request_id, request.authorization
+        named = f"X-Request-Id: {told}\r\n" if told and told.isascii() and told.isprintable() else ""
         if own is not None and not self._has_key and own.isascii() and own.isprintable():
-            head += f"Authorization: {own}\r\n"
+            named += f"Authorization: {own}\r\n"
         if size:
-            head += f"{self._kind}Content-Length: {size}\r\n\r\n"
-        else:
-            head += "\r\n" if request.method == "GET" else "Content-Length: 0\r\n\r\n"
-        return head.encode()
+            return f"{head}{named}{self._kind}Content-Length: {size}\r\n\r\n".encode()
+        end = "\r\n" if request.method == "GET" else "Content-Length: 0\r\n\r\n"
+        return f"{head}{named}{end}".encode()
 
     def _prepare(self, method: str, path: str) -> str:
         """The request line and the headers that every call carries. Raises ValueError for what cannot stand there."""

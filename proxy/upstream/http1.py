@@ -221,7 +221,7 @@ class Connection(asyncio.Protocol):
         exchange = self._exchange
         assert exchange is not None
         exchange.wants = wants
-        self.move(min(self._loop.time() + exchange.idle, exchange.ends))
+        self.move(self._patience(exchange))
         self.resume()
         waiter = exchange.waiter = self._loop.create_future()
         return waiter
@@ -361,10 +361,15 @@ class Connection(asyncio.Protocol):
             if exchange.held > exchange.most:
                 self._fail(exchange, Fault.OVERSIZED)
             else:
-                self._due = min(self._loop.time() + exchange.idle, exchange.ends)
+                self._due = self._patience(exchange)
         elif exchange.parts if wants == PIECE else exchange.status:
             self._due = exchange.ends  # while nobody waits only the end counts: a slow reader is no idle provider
             exchange.wake()
+
+    def _patience(self, exchange: Exchange) -> float:
+        """Until when the next piece must have come."""
+        due = self._loop.time() + exchange.idle
+        return due if due < exchange.ends else exchange.ends
 
     def _finish(self, exchange: Exchange) -> None:
         self._exchange = None

@@ -109,7 +109,8 @@ class Pool:
             connection.drop()
             return
         self._idle[connection] = None
-        connection.move(self._loop.time() + min(_KEEP, seconds - _MARGIN))
+        kept = seconds - _MARGIN
+        connection.move(self._loop.time() + (kept if kept < _KEEP else _KEEP))
 
     def freed(self) -> None:
         while self._waiting:

@@ -345,3 +345,29 @@ def test_the_ledger_uses_the_room_that_the_next_turns_will_not_need(crowd: int, 
     assert found is not None
     assert least < found.after / 8_000 < most
     assert found.notes.unlisted > 0
+
+
+@pytest.mark.parametrize(
+    ("filler", "least", "most"), [(0, 0.7, 0.74), (190, 0.735, 0.775), (500, 0.75, 0.79), (1_500, 0.75, 0.79)]
+)
+def test_in_a_long_loop_of_large_results_the_ledger_uses_what_the_next_groups_leave(
+    filler: int, least: float, most: float
+) -> None:
+    """Room for three groups, or two, or one; where not even one fits, the next call is compacted anyway."""
+    said: tuple[Message, ...] = (user("Read them all."),)
+    for number in range(60):
+        names = " ".join(f"src/part_{number}/file_{n}.py" for n in range(20))
+        said += (model("", call(f"c{number}")), result(f"c{number}", f"{names} {'word ' * filler}"))
+    found = made(history(said), 8_000)
+    assert found is not None
+    assert found.notes.unlisted > 0
+    assert least <= found.after / 8_000 <= most
+
+
+def test_what_leads_the_prompt_is_not_listed_again() -> None:
+    seen = (model("I read docs/rules.md and src/a.py."), *loop(60))
+    for leading, expected in (("Rules stand in docs/rules.md.", {"src/a.py"}), ("Hi", {"docs/rules.md", "src/a.py"})):
+        found = made(history((system(leading), user("Begin."), *seen)), 6_000)
+        assert found is not None
+        listed = {entry.text for entry in found.notes.ledger}
+        assert listed & {"docs/rules.md", "src/a.py"} == expected

@@ -23,6 +23,7 @@ CONTRACT = {
     "Unauthorised": (401, "invalid_request_error", "invalid_api_key", False),
     "Forbidden": (403, "permission_error", "forbidden", False),
     "NotFound": (404, "invalid_request_error", "not_found", False),
+    "Conflict": (409, "invalid_request_error", "conflict", False),
     "MethodNotAllowed": (405, "invalid_request_error", "method_not_allowed", False),
     "TooSlow": (408, "invalid_request_error", "request_timeout", True),
     "TooLarge": (413, "invalid_request_error", "request_too_large", False),

@@ -25,6 +25,8 @@ PIECES = (
     "conversation_notes",
     "CONVERSATION\u2011NOTES",
     "quoted-",
+    "skill_content",
+    "Skill\u2011Content",
     "jepgkhik",
     "\n",
     "\r",
@@ -106,7 +108,7 @@ def test_each_strength_is_idempotent_and_includes_the_weaker(text: str) -> None:
 
 @given(hostile)
 def test_no_tag_of_ours_can_be_read_in_what_is_unfenced(text: str) -> None:
-    assert not re.search(r"<\s*/?\s*(?:conversation[-_ ]notes|quoted-)", seen(fence.unfenced(text)))
+    assert not re.search(r"<\s*/?\s*(?:conversation[-_ ]notes|quoted-|skill[-_ ]content)", seen(fence.unfenced(text)))
 
 
 @given(hostile)

@@ -142,17 +142,20 @@ def test_whatever_happens_a_manual_compaction_and_a_small_usage_set_it_right(eve
 
 
 def test_what_fits_has_no_floor() -> None:
-    assert floor(system=1_000, tools=2_000, newest=4_000, most=7_000) is None
+    assert floor(system=1_000, layers=0, tools=2_000, newest=4_000, most=7_000) is None
+    assert floor(system=1_000, layers=1, tools=2_000, newest=4_000, most=7_000) is not None
 
 
 @pytest.mark.parametrize(
-    ("system", "tools", "newest", "part", "text"),
+    ("system", "layers", "tools", "newest", "part", "text"),
     [
-        (9_000, 10, 10, "system", "the system messages alone take 9,000 of 7,000 tokens"),
-        (10, 7_500, 10, "tools", "the tool definitions alone take 7,500 of 7,000 tokens"),
-        (10, 10, 7_001, "newest", "the newest messages alone take 7,001 of 7,000 tokens"),
+        (9_000, 10, 10, 10, "system", "the system messages alone take 9,000 of 7,000 tokens"),
+        (10, 7_500, 10, 10, "layers", "the operator's prompts and skills alone take 7,500 of 7,000 tokens"),
+        (10, 10, 7_500, 10, "tools", "the tool definitions alone take 7,500 of 7,000 tokens"),
+        (10, 10, 10, 7_001, "newest", "the newest messages alone take 7,001 of 7,000 tokens"),
         (
-            3_000,
+            2_000,
+            1_000,
             3_500,
             600,
             "tools",
@@ -160,10 +163,12 @@ def test_what_fits_has_no_floor() -> None:
         ),
     ],
 )
-def test_the_part_that_is_too_large_is_named(system: int, tools: int, newest: int, part: str, text: str) -> None:
-    found = floor(system=system, tools=tools, newest=newest, most=7_000)
+def test_the_part_that_is_too_large_is_named(
+    system: int, layers: int, tools: int, newest: int, part: str, text: str
+) -> None:
+    found = floor(system=system, layers=layers, tools=tools, newest=newest, most=7_000)
     assert isinstance(found, Floor)
     assert found.part == part
     assert found.alone is (found.tokens > 7_000)
     assert found.text == text
-    assert guards.floor(system=system, tools=tools, newest=newest, most=7_000) == found
+    assert guards.floor(system=system, layers=layers, tools=tools, newest=newest, most=7_000) == found

@@ -68,6 +68,41 @@ def test_settings_and_test_names_come_apart() -> None:
     assert found("tests/test_a.py::test_b") == [("path", "tests/test_a.py"), ("name", "test_b")]
 
 
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (r'grep -n "QueueMode\|queue_mode\|WP14\|WP11"', [("name", "queue_mode"), ("id", "WP14"), ("id", "WP11")]),
+        (r"src/a.py\nsrc/b.py\n\n256 lines\n", [("path", "src/a.py"), ("path", "src/b.py"), ("number", "256")]),
+        (r"\bfoo\.start\b, sessions\.db", [("path", "sessions.db"), ("name", "foo.start")]),
+        (r"condu\xe7\xe3o \\\\n2", []),
+        (r"src\memory\__init__.py", [("path", r"src\memory\__init__.py")]),
+        (r".\src\main.py:12", [("path", r".\src\main.py:12")]),
+        (r"path=C:\Users\me", [("path", r"C:\Users\me")]),
+        (r"App\Models\User", [("path", r"App\Models\User")]),
+    ],
+)
+def test_a_backslash_is_part_of_a_path_or_parts_what_it_escapes(text: str, names: list[tuple[str, str]]) -> None:
+    assert sorted(found(text)) == sorted(names)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("pkg/tui.go:360:func main() {", [("path", "pkg/tui.go"), ("line", "360")]),
+        ("pkg/tui.go:36:\tport", [("path", "pkg/tui.go"), ("line", "36")]),
+        ("pkg/tui.go-50-\tport", [("path", "pkg/tui.go"), ("line", "50")]),
+        ("src/a.ts:import_all", [("path", "src/a.ts"), ("name", "import_all")]),
+        ("559:run_tests", [("line", "559"), ("name", "run_tests")]),
+        ("main.go:12:5: undefined", [("path", "main.go:12:5")]),
+        ("localhost:8080", [("id", "localhost:8080")]),
+        ("file-2-name.py", [("path", "file-2-name.py")]),
+        ("12:30", [("number", "12:30")]),
+    ],
+)
+def test_the_hits_of_a_search_come_apart(text: str, names: list[tuple[str, str]]) -> None:
+    assert found(text) == names
+
+
 @pytest.mark.parametrize("mark", ["\t", "\u2192", "|", " |", "\u2502"])
 def test_line_numbers_of_a_listing_are_told_from_numbers(mark: str) -> None:
     text = f"  7{mark}start\n  41{mark}port = 8400\n 42{mark}\n"

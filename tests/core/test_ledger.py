@@ -156,3 +156,13 @@ def test_a_budget_is_used_up_where_entries_are_cheaper_than_they_were_thought() 
     entries, unlisted = filled(said).best(2_000, NOWHERE)
     assert unlisted
     assert 0.95 * 2_000 < estimate(ledger_text(entries, unlisted)) <= 2_000
+
+
+@pytest.mark.parametrize("short", [1, 5, 20, 60])
+def test_a_budget_just_too_small_for_everything_lists_nearly_everything(short: int) -> None:
+    """Though the heads of its lines make the listing far longer than its entries are."""
+    ledger = filled(tuple(user(f"value_{number}") for number in range(180)))
+    every, unlisted = ledger.best(100_000, NOWHERE)
+    budget = estimate(ledger_text(every, unlisted)) - short
+    entries, _ = ledger.best(budget, NOWHERE)
+    assert len(entries) > 0.85 * len(every)

@@ -78,6 +78,16 @@ def test_comments_errors_and_end_marks_are_no_part_of_the_answer() -> None:
     assert playing.reply().message is None
 
 
+def test_a_data_frame_that_says_nothing_to_us_may_say_something_to_a_client() -> None:
+    playing = relay(own=OWN)
+    filtered = Remark(raw=b'data: {"choices":[],"prompt_filter_results":[]}\n\n', told=True)
+    assert playing.feed(filtered) == (filtered,)
+    assert not playing.said
+    playing.feed(said(calls=(call(0, "load_skill", "{}"),), finish="tool_calls"))
+    playing.next_round()
+    assert playing.feed(filtered) == ()  # the answer has begun
+
+
 def test_a_reply_is_put_together_from_its_pieces() -> None:
     playing = relay()
     for event in (
@@ -150,16 +160,19 @@ def test_calls_of_ours_are_held_back_and_rounds_make_one_message() -> None:
     assert playing.next_round() == ()
     assert not playing.complete
     assert playing.feed(said()) == ()  # a second role would begin a second message
-    answer = said("done")
-    assert playing.feed(answer) == (answer,)
+    (answer,) = playing.feed(said("done"))
+    assert answer == Said(raw=None, text="\n\ndone")
+    more = said(".")
+    assert playing.feed(more) == (more,)
     finish = said(finish="stop")
     playing.feed(finish)
     playing.feed(counted(30, 7))
-    assert playing.end() == (finish, Counted(raw=None, usage=Usage(input=30, output=12)))
+    summed = Counted(raw=None, usage=Usage(input=30, output=12), rounds=2, read=40)
+    assert playing.end() == (finish, summed)
     assert playing.usage == Usage(input=30, output=7)
     message = playing.reply().message
     assert message is not None
-    assert message.text == "done"
+    assert message.text == "done."
 
 
 def test_text_beside_our_call_is_still_said() -> None:
@@ -176,7 +189,7 @@ def test_what_the_last_frame_of_our_round_says_is_not_lost() -> None:
     playing.feed(said("and", calls=(call(0, "load_skill"),), finish="tool_calls"))
     (shown,) = playing.next_round()
     assert shown == Said(raw=None, text="and", calls=())
-    assert playing.said
+    assert not playing.said  # of the round that follows
 
 
 def test_a_mixed_reply_hands_over_the_clients_calls_numbered_from_nought() -> None:
@@ -194,6 +207,19 @@ def test_a_mixed_reply_hands_over_the_clients_calls_numbered_from_nought() -> No
     assert [each.name for each in message.calls] == ["load_skill", "grep"]
 
 
+def test_a_call_is_shown_whole_once_its_name_says_whose_it_is() -> None:
+    playing = relay(own=OWN)
+    ids = said(calls=(CallDelta(index=0, id="w"), CallDelta(index=1, id="g", arguments="{")))
+    assert playing.feed(ids) == ()
+    assert not playing.said
+    assert playing.feed(said(calls=(call(0, "load_skill", "{}"),))) == ()
+    (shown,) = playing.feed(said(calls=(call(1, "grep", "}"),)))
+    assert isinstance(shown, Said)
+    assert shown.calls == (CallDelta(index=0, id="g", name="grep", arguments="{}"),)
+    plain = relay()
+    assert plain.feed(ids) == (ids,), "where none of ours are offered all are the client's"
+
+
 def test_calls_of_a_later_round_stand_behind_the_earlier_ones() -> None:
     playing = relay(own=OWN)
     first = said(calls=(call(0, "grep", "", "g"),))
@@ -206,12 +232,96 @@ def test_calls_of_a_later_round_stand_behind_the_earlier_ones() -> None:
     assert shown.calls == (call(1, "find", "", "f"),)
 
 
-def test_a_frame_that_ends_with_our_call_keeps_its_end() -> None:
+def test_who_called_none_of_the_clients_tools_has_stopped() -> None:
     playing = relay(own=OWN)
     playing.feed(said(calls=(call(0, "load_skill"),), finish="tool_calls"))
     (shown,) = playing.end()
     assert isinstance(shown, Said)
-    assert (shown.raw, shown.calls, shown.finish) == (None, (), "tool_calls")
+    assert (shown.raw, shown.calls, shown.finish) == (None, (), "stop")
+
+
+def test_usage_in_the_last_frame_of_a_later_round_is_told_apart_with_the_sum() -> None:
+    playing = relay(own=OWN)
+    playing.feed(said(calls=(call(0, "load_skill"),), finish="tool_calls", usage=Usage(input=10, output=5)))
+    playing.next_round()
+    playing.feed(said("done", finish="stop", usage=Usage(input=30, output=7)))
+    ended, summed = playing.end()
+    assert ended == Said(raw=None, text="done", finish="stop")
+    assert summed == Counted(raw=None, usage=Usage(input=30, output=12), rounds=2, read=40)
+
+
+def test_usage_in_a_last_frame_that_holds_a_call_of_ours_is_told_apart() -> None:
+    playing = relay(own=OWN)
+    calls = (call(0, "load_skill"), call(1, "grep", "", "g"))
+    playing.feed(said(calls=calls, finish="tool_calls", usage=Usage(input=10, output=5)))
+    ended, counts = playing.end()
+    assert ended == Said(raw=None, calls=(call(0, "grep", "", "g"),), finish="tool_calls")
+    assert counts == Counted(raw=None, usage=Usage(input=10, output=5))
+    silent = relay(usage=False, own=OWN)
+    silent.feed(said(calls=calls, finish="tool_calls", usage=Usage(input=10, output=5)))
+    assert silent.end() == (ended,)
+
+
+def test_what_earlier_rounds_thought_is_counted_with_what_they_wrote() -> None:
+    playing = relay(own=OWN)
+    playing.feed(said(calls=(call(0, "load_skill"),), finish="tool_calls"))
+    playing.feed(Counted(raw=b"u", usage=Usage(input=10, output=5, reasoning=4)))
+    playing.next_round()
+    playing.feed(said("done", finish="stop"))
+    playing.feed(Counted(raw=b"u", usage=Usage(input=30, output=7, reasoning=2)))
+    _, summed = playing.end()
+    assert isinstance(summed, Counted)
+    assert (summed.usage.output, summed.usage.reasoning) == (12, 6)
+
+
+def test_usage_that_comes_twice_in_a_later_round_is_told_once() -> None:
+    playing = relay(own=OWN)
+    playing.feed(said(calls=(call(0, "load_skill"),), finish="tool_calls"))
+    playing.next_round()
+    playing.feed(said(finish="stop", usage=Usage(input=30, output=7)))
+    playing.feed(counted(30, 7))
+    assert [type(event) for event in playing.end()] == [Said, Counted]
+
+
+def test_usage_of_later_rounds_stays_ours_where_the_client_did_not_ask() -> None:
+    playing = relay(usage=False, own=OWN)
+    playing.feed(said(calls=(call(0, "load_skill"),), finish="tool_calls"))
+    playing.next_round()
+    playing.feed(said(finish="stop", usage=Usage(input=30, output=7)))
+    assert playing.end() == (Said(raw=None, finish="stop"),)
+
+
+def test_a_round_that_is_asked_for_again_begins_anew_and_the_earlier_ones_stay() -> None:
+    playing = relay(own=OWN)
+    playing.feed(said("see"))
+    playing.feed(said(calls=(call(0, "grep", "", "g"), call(1, "load_skill", "", "s")), finish="tool_calls"))
+    playing.feed(counted(10, 5))
+    playing.next_round()
+    playing.feed(said(calls=(call(0, "load_skill", "{", "x"),)))
+    playing.feed(counted(20, 9))
+    playing.again()
+    assert (playing.own_calls, playing.usage, playing.finish, playing.complete) == ((), None, None, False)
+    (text,) = playing.feed(said("done"))
+    assert text == Said(raw=None, text="\n\ndone")
+    (find,) = playing.feed(said(calls=(call(0, "find", "", "f"),)))
+    assert isinstance(find, Said)
+    assert find.calls == (call(1, "find", "", "f"),)
+    finish = said(finish="tool_calls")
+    playing.feed(finish)
+    playing.feed(counted(30, 7))
+    assert playing.end() == (finish, Counted(raw=None, usage=Usage(input=30, output=12), rounds=2, read=40))
+
+
+def test_a_round_without_text_sets_nothing_apart() -> None:
+    playing = relay(own=OWN)
+    playing.feed(said(calls=(call(0, "load_skill"),), finish="tool_calls"))
+    playing.next_round()
+    text = said("done")
+    assert playing.feed(text) == (text,)
+    playing.feed(said(calls=(call(0, "load_skill"),), finish="tool_calls"))
+    playing.next_round()
+    (more,) = playing.feed(said("more"))
+    assert more == Said(raw=None, text="\n\nmore")
 
 
 def test_calls_of_another_choice_are_never_taken_for_ours() -> None:

@@ -26,6 +26,7 @@ def test_notes_read_like_notes() -> None:
             Entry(kind="command", text="make test", turn=2, source="shell"),
             Entry(kind="error", text="E: no weir", turn=2, source="shell"),
             Entry(kind="number", text="4711", turn=2, source="shell"),
+            Entry(kind="path", text="src/b.py", turn=2, source="write"),
             Entry(kind="id", text="ABC-1", turn=3, source="shell"),
         ),
         unlisted=7,
@@ -50,7 +51,7 @@ def test_notes_read_like_notes() -> None:
         "\n"
         "## Ledger: identifiers by turn and tool\n"
         "[turn 1] src/a.py\n"
-        "[turn 2, shell] $ make test ; ! E: no weir ; 4711\n"
+        "[turn 2, shell] $ make test ; ! E: no weir ; 4711 | write: src/b.py\n"
         "[turn 3, shell] ABC-1\n"
         "(and 7 more that are not listed)\n"
         '</conversation-notes id="89abcdef">'

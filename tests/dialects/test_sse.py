@@ -98,6 +98,12 @@ def test_a_byte_order_mark_is_skipped_even_when_it_is_cut() -> None:
     assert data(*(bytes((byte,)) for byte in body)) == [b"a"]
 
 
+def test_an_end_right_behind_a_mark_that_was_cut_is_seen() -> None:
+    reader = SseReader()
+    assert reader.feed(b"\xef\xbb") == []
+    assert [event.raw for event in reader.feed(b"\xbf\n\n")] == [b"\n\n"]
+
+
 def test_a_second_byte_order_mark_is_content() -> None:
     assert data(BOM + b"data: a\n\n" + BOM + b"data: b\n\n") == [b"a", None]
 
@@ -140,14 +146,15 @@ def test_many_small_events_do_not_touch_the_bound() -> None:
     assert sum(len(reader.feed(b"data: abc\n\n" * 3)) for _ in range(100)) == 300
 
 
-def test_the_work_on_an_event_in_many_pieces_grows_with_its_size() -> None:
+@pytest.mark.parametrize("line", [b"a\r", b"a\n"])
+def test_the_work_on_an_event_in_many_pieces_grows_with_its_size(line: bytes) -> None:
     """Looked at once, not once per piece: four times the pieces may cost some more than four times, never sixteen."""
 
     def seconds(pieces: int) -> float:
         reader = SseReader()
         began = time.process_time()
         for _ in range(pieces):
-            reader.feed(b"a\r" * 100)
+            reader.feed(line * 100)
         return time.process_time() - began
 
     few = min(seconds(400) for _ in range(3))

@@ -6,9 +6,11 @@ import asyncio
 import json
 from typing import Any
 
+from proxy.core.agent import MemoryLimits
 from proxy.core.usage import UsageRow
 from proxy.upstream import Request
 from tests import edges
+from tests.core.stacks import an_agent
 from tests.driving import USAGE, WORDS, House, chat, closed_once
 from tests.edges import Provider, WatchedStore, events, streamed, whole
 from tests.replies import chat_chunks, usage
@@ -148,6 +150,17 @@ async def test_whoever_waits_for_a_compaction_does_not_wait_for_the_answer(house
     assert not first.done()
     gate.set()
     await first
+
+
+async def test_a_call_that_folds_and_then_compacts_does_not_wait_for_itself(house: House) -> None:
+    """Turns that slid out of memory are folded; what is left may be too long, and is compacted in the same call."""
+    mindful = an_agent(memory=MemoryLimits(turns=10, step=1))
+    served = await house.serve(chat(30, user="u"), Provider(whole("fine", usage=USAGE)), window=800, agent=mindful)
+    assert served.outcome.report.compaction == "auto"
+    assert len([what for what in house.store.verbs("remember") if what.compaction is not None]) == 2
+    assert len(house.store.verbs("claim")) == 1
+    await house.gateway.drain()
+    assert house.gateway.leases.held == 0
 
 
 async def test_a_lease_that_another_process_holds_is_respected(house: House) -> None:

@@ -8,20 +8,16 @@ from typing import Any
 
 import pytest
 
-from proxy.core.chain import message
-from proxy.core.conversation import Message, Text
 from proxy.core.errors import (
-    Internal,
     InvalidReply,
     KeyRefused,
     StoreUnavailable,
     Unreachable,
 )
 from proxy.core.policy import Mode, ModelCard, Policy
-from proxy.core.steps import Caller, RunTools
+from proxy.core.steps import Caller
 from proxy.core.usage import UsageRow
 from proxy.dialects.embeddings import read_embeddings_usage
-from proxy.gateway import _Serving
 from proxy.passing import pass_on as passed_on
 from proxy.upstream import Request
 from tests import edges
@@ -54,7 +50,7 @@ async def test_a_request_may_ask_for_less_than_the_operator_and_its_row_says_so(
     headers = {} if asked is None else {"x-weirgate-mode": asked}
     call = chat(headers=headers)
     policy = Policy(mode=operator, window=4000)
-    assert house.gateway.snapshot(call, to(Provider(whole()), policy=policy)).mode is mode
+    assert house.gateway.snapshots.of(call, to(Provider(whole()), policy=policy)).mode is mode
     await house.serve(call, Provider(whole()), policy=policy)
     assert [row.mode for row in await house.rows()] == [str(mode)]
 
@@ -69,28 +65,19 @@ async def test_observe_sends_the_clients_messages_whatever_their_size(house: Hou
 
 async def test_callers_have_scopes_of_their_own(house: House) -> None:
     scopes = {
-        house.gateway.snapshot(call, to(Provider(whole()))).scope
+        house.gateway.snapshots.of(call, to(Provider(whole()))).scope
         for call in (chat(), chat(tenant="u"), chat(user="a"), chat(user="b"), chat(tenant="u", user="a"))
     }
     assert len(scopes) == 5
 
 
 async def test_the_scopes_of_many_callers_are_remembered_within_a_bound(house: House) -> None:
-    first = house.gateway.scope_of(Caller(tenant="t", key="k"))
-    scopes = {house.gateway.scope_of(Caller(tenant="t", key="k", end_user=str(number))) for number in range(5000)}
+    snapshots = house.gateway.snapshots
+    first = snapshots.scope_of(Caller(tenant="t", key="k"))
+    scopes = {snapshots.scope_of(Caller(tenant="t", key="k", end_user=str(number))) for number in range(5000)}
     assert len(scopes) == 5000
-    assert len(house.gateway._scopes) < 5000
-    assert house.gateway.scope_of(Caller(tenant="t", key="k")) == first
-
-
-async def test_a_step_that_this_release_has_no_part_for_is_refused(house: House) -> None:
-    destination = to(Provider(whole()))
-    serving = _Serving(
-        house.gateway, chat(), house.gateway.snapshot(chat(), destination), destination, house.reader, "r", None
-    )
-    calls: Message = message("assistant", (Text(text="x"),))
-    with pytest.raises(Internal):
-        await serving.perform(RunTools(calls=calls))
+    assert len(snapshots._scopes) < 5000
+    assert snapshots.scope_of(Caller(tenant="t", key="k")) == first
 
 
 # -- calls without a conversation --------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ MUTATIONS = (
     Mutation(
         "F98",
         "proxy/core/compaction.py",
-        "    cut = chain.behind(compaction.covers) or _lead(messages)\n",
-        "    cut = max(chain.behind(compaction.covers) or _lead(messages), len(messages) - 4)\n",
+        "    return chain.behind(compaction.covers) or _lead(messages)\n",
+        "    return max(chain.behind(compaction.covers) or _lead(messages), len(messages) - 4)\n",
     ),
     Mutation(
         "F99",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutations.listed import Mutation
 
-MEASURE, BRANCH, SUMMARY = "proxy/core/measure.py", "proxy/core/branch.py", "proxy/core/summary.py"
+MEASURE, TELLING, SUMMARY = "proxy/core/measure.py", "proxy/core/telling.py", "proxy/core/summary.py"
 
 MUTATIONS = (
     Mutation("F27", SUMMARY, "made = parts(quoted, room)", "made = parts(quoted, 1 << 40)"),
@@ -34,7 +34,7 @@ MUTATIONS = (
     Mutation(
         "F30",
         MEASURE,
-        "limits.total - max(reserve, LEAST_OUTPUT) - margin)",
+        "limits.total - max(reserve(policy, limits, max_output), LEAST_OUTPUT) - margin)",
         "limits.total - LEAST_OUTPUT - margin)",
     ),
     Mutation(
@@ -43,7 +43,7 @@ MUTATIONS = (
         "total=min(policy.window, learned.total or",
         "total=max(policy.window, learned.total or",
     ),
-    Mutation("F32", MEASURE, "limits.input, 1 << 62) if value)", "limits.input, 8192) if value)"),
+    Mutation("F32", MEASURE, "window = limits.total or limits.input\n", "window = limits.total or 8192\n"),
     Mutation(
         "F33",
         "scripts/catalogue.py",
@@ -52,7 +52,7 @@ MUTATIONS = (
     ),
     Mutation(
         "F34",
-        BRANCH,
+        TELLING,
         "fits = room is None or prompt.report.tokens < room.window",
         "fits = room is None or prompt.report.tokens > 0",
     ),
@@ -67,7 +67,7 @@ MUTATIONS = (
     Mutation(
         "F38",
         MEASURE,
-        "return estimate(block.text) + sum(media_tokens(media) for media in block.media)",
+        "return estimate(block.text) + (sum(map(media_tokens, block.media)) if block.media else 0)",
         "return estimate(block.text)",
         ("tests/core/test_measure.py::test_every_kind_of_block_that_a_model_reads_is_counted",),
     ),
@@ -84,8 +84,8 @@ MUTATIONS = (
     Mutation("F39", MEASURE, 'if media.kind != "image":', "if media.kind:"),
     Mutation(
         "F48",
-        BRANCH,
-        "return measure.PROMPT_OVERHEAD + self.call.tools_tokens + self.past.tokens",
+        TELLING,
+        "return measure.PROMPT_OVERHEAD + self._tools_tokens + self.past.tokens",
         "return measure.PROMPT_OVERHEAD + self.past.tokens",
     ),
     Mutation(
@@ -108,7 +108,7 @@ MUTATIONS = (
         "after = history.fixed + tail.tokens + history.scaled(notes)",
         "after = history.fixed + tail.tokens + notes",
     ),
-    Mutation("F51", BRANCH, "if anchor is not None and anchor.shape == shape:", "if anchor is not None:"),
+    Mutation("F51", TELLING, "if anchor is not None and anchor.shape == shape:", "if anchor is not None:"),
     Mutation("F52", "proxy/dialects/chat/reply.py", '    if "prompt_tokens" not in value:', "    if value:"),
     Mutation(
         "F53",

@@ -60,7 +60,7 @@ MUTATIONS = (
         "own = list(found)",
     ),
     Mutation(
-        "F91", "proxy/core/branch.py", "self.memory = msgspec.structs.replace(self.memory, conversation=None)", "pass"
+        "F91", "proxy/core/telling.py", "self.memory = msgspec.structs.replace(self.memory, conversation=None)", "pass"
     ),
     Mutation(
         "F92",

@@ -38,16 +38,21 @@ MUTATIONS = (
         "_open(messages, cut) if compaction.notes.pins and not compaction.notes.part else ()",
     ),
     Mutation(
-        "F12", "proxy/core/branch.py", "if self.snap.policy.alternate:", "if self.snap.policy.alternate and used:"
+        "F12", "proxy/core/telling.py", "if self.snap.policy.alternate:", "if self.snap.policy.alternate and used:"
     ),
-    Mutation("F13", COMPACTION, 'told.append(message("user", (Text', 'told.append(message("system", (Text'),
+    Mutation(
+        "F13",
+        COMPACTION,
+        'return message("user", (Text(text=notes_text',
+        'return message("system", (Text(text=notes_text',
+    ),
     Mutation("F14", GROUPS, 'item.role not in ("user", "assistant"):', 'item.role != "assistant":'),
     Mutation("F15", TAIL, "shape.widen(policy.tail_messages, min(allowed, fit))", "shape.widen(0, 0)"),
     Mutation(
         "F16",
         "proxy/core/chain.py",
-        "blake2b(current + item.digest + place,",
-        "blake2b(known.start + item.digest + place,",
+        "link = current + item.digest",
+        "link = known.start + item.digest",
     ),
     Mutation(
         "F18",

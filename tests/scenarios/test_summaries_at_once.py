@@ -128,14 +128,14 @@ class House:
         if stage == "while planning":
             self.planning.clear()
             self.planned.clear()
-            scan = gateway.sighted.scan
+            scan = gateway.snapshots.sighted.scan
 
             def slowly(item: Message, *more: Any) -> Sightings:
                 self.planning.set()
                 assert self.planned.wait(LONGEST)
                 return scan(item, *more)
 
-            gateway.sighted.scan = slowly  # type: ignore[method-assign]
+            gateway.snapshots.sighted.scan = slowly  # type: ignore[method-assign]
         return self.stops[stage]
 
     async def reached(self, stop: Stop, stage: str) -> None:
@@ -214,7 +214,7 @@ async def left(house: House, opened: Gate, stage: str, number: int) -> Counter[s
     async with asyncio.timeout(LONGEST):
         await gateway.drain()
     if stage == "while planning":
-        del gateway.sighted.scan  # the real one again
+        del gateway.snapshots.sighted.scan  # the real one again
     house.stops, house.store.stop = {}, None
     between = len(house.provider.summaries)
     seen = Counter(left=1, summaries=between - summaries)

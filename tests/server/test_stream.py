@@ -9,7 +9,7 @@ import pytest
 
 from proxy.core.errors import ClientLeft, Malformed, ShuttingDown
 from proxy.core.steps import Report
-from proxy.server.stream import Answering, Watch
+from proxy.server.stream import Answering, Watch, Watches
 
 BOUND = 5.0
 
@@ -148,7 +148,7 @@ async def test_work_whose_client_leaves_ends_as_client_left() -> None:
     line = Line()
     with pytest.raises(ClientLeft):
         async with asyncio.timeout(BOUND):
-            with Watch(line):
+            with Watch(line, Watches()):
                 line.gone.set()
                 await asyncio.Event().wait()
     task = asyncio.current_task()
@@ -158,7 +158,7 @@ async def test_work_whose_client_leaves_ends_as_client_left() -> None:
 async def test_work_that_must_end_ends_as_shutting_down() -> None:
     with pytest.raises(ShuttingDown):
         async with asyncio.timeout(BOUND):
-            with Watch(Line()) as watch:
+            with Watch(Line(), Watches()) as watch:
                 asyncio.get_running_loop().call_soon(watch.end)
                 await asyncio.Event().wait()
 
@@ -167,7 +167,7 @@ async def test_the_first_reason_stands() -> None:
     line = Line()
     with pytest.raises(ShuttingDown):
         async with asyncio.timeout(BOUND):
-            with Watch(line) as watch:
+            with Watch(line, Watches()) as watch:
                 watch.end()
                 line.gone.set()
                 await asyncio.Event().wait()
@@ -177,7 +177,7 @@ async def test_a_cancellation_from_elsewhere_stays_one() -> None:
     started = asyncio.Event()
 
     async def work() -> None:
-        with Watch(Line()):
+        with Watch(Line(), Watches()):
             started.set()
             await asyncio.Event().wait()
 
@@ -190,16 +190,41 @@ async def test_a_cancellation_from_elsewhere_stays_one() -> None:
 
 
 async def test_an_error_of_the_work_is_not_covered_up() -> None:
-    with pytest.raises(Malformed), Watch(Line()):
+    with pytest.raises(Malformed), Watch(Line(), Watches()):
         raise Malformed("No.")
 
 
 async def test_a_client_that_leaves_afterwards_cancels_nothing() -> None:
     line = Line()
-    with Watch(line) as watch:
+    with Watch(line, Watches()) as watch:
         await asyncio.get_running_loop().run_in_executor(None, lambda: None)
     line.gone.set()
     watch.end()
     await asyncio.get_running_loop().run_in_executor(None, lambda: None)
     task = asyncio.current_task()
     assert task is not None and task.cancelling() == 0
+
+
+async def test_one_timer_begins_the_watches_of_all_and_rests_when_nobody_is_left() -> None:
+    watches, lines = Watches(), [Line() for _ in range(5)]
+
+    async def work(line: Line) -> str:
+        try:
+            with Watch(line, watches):
+                await asyncio.Event().wait()
+        except ClientLeft:
+            return "left"
+        return ""
+
+    async with asyncio.timeout(BOUND):
+        tasks = [asyncio.create_task(work(line)) for line in lines]
+        for line in lines[1:]:
+            line.gone.set()
+        assert await asyncio.gather(*tasks[1:]) == ["left"] * 4
+        assert not tasks[0].done(), "another's client has left"
+        lines[0].gone.set()
+        assert await tasks[0] == "left"
+        while watches._timer is not None:
+            await asyncio.sleep(0.01)
+        with Watch(Line(), watches):
+            assert watches._timer is not None

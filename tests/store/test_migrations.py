@@ -80,6 +80,17 @@ def test_the_head_is_the_newest_change_and_each_has_its_number() -> None:
     assert {change.revision for change in script.walk_revisions()} == migrations.known()
 
 
+def test_a_database_of_an_earlier_version_gets_what_came_later_and_keeps_what_it_holds() -> None:
+    connection = empty()
+    migrations.migrate(connection, to="0001")
+    assert "trace" not in tables(connection)
+    connection.execute("INSERT INTO conversation VALUES ('t', x'00', 'conv_1', NULL, 0, 0)")
+    migrations.upgrade(connection)
+    assert differences(connection) == []
+    assert connection.execute("SELECT count(*) FROM conversation").fetchone() == (1,)
+    connection.close()
+
+
 def test_a_database_at_the_head_is_left_alone() -> None:
     connection = empty()
     migrations.upgrade(connection)

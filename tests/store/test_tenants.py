@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from proxy.core.account import Account
+from proxy.core.stack import Trace
 from proxy.core.steps import Memory, Stored
 from proxy.store import UsageQuery
 from proxy.store.sqlite import SqliteStore
@@ -34,6 +35,7 @@ async def test_what_one_caller_stores_no_other_reads(
         compaction=compaction("u1", 1),
         hidden=hidden("u1", b"[1]", label),
         results=(Stored(reference=label, text="mine"),),
+        traces=(Trace(kind="SKILL_SELECT", id="shared/tone"), Trace(kind="SKILL_LOAD", id="a/a")),
     )
     await store.remember(tenant, what, NOW)
     await store.close_row(row(tenant=tenant, status="ok"))
@@ -44,6 +46,7 @@ async def test_what_one_caller_stores_no_other_reads(
     if mine != theirs:
         assert await store.recall(other, asked, NOW) == Memory()
         assert await store.result(other, elsewhere, label) is None
+        assert await store.traces(other, elsewhere, what.conversation) == ()
         assert await store.claim(other, elsewhere, "you", NOW, 10)
     if tenant != other:
         assert await store.usage(UsageQuery(tenant=other)) == ()
@@ -52,6 +55,8 @@ async def test_what_one_caller_stores_no_other_reads(
     found = await store.recall(tenant, ask("a1", "u1", scope=scope, label=label, named=True, agent=agent), NOW)
     assert (found.conversation, len(found.compactions), len(found.hidden)) == ("conv_1", 1, 1)
     assert await store.result(tenant, scope, label) == "mine"
+    # One answer, one time: what was selected came before what was loaded.
+    assert [trace.skill for trace in await store.traces(tenant, scope, what.conversation)] == ["shared/tone", "a/a"]
     assert await store.account(tenant, label, agent) == account
     assert label == agent or await store.account(tenant, agent, label) is None
     await store.close()

@@ -140,6 +140,20 @@ def test_of_conversations_that_are_alike_the_one_with_the_longest_beginning_is_t
         assert len(found.known.messages) == len(told)
 
 
+def test_what_one_conversation_shares_with_a_body_says_nothing_of_another_that_parts_earlier() -> None:
+    spoken = talk(10)
+    changed = said("user", spoken[1]["content"].replace("0 ", "x ", 1))
+    late = [*spoken[:-1], said("user", "late"), said("user", "end")]
+    early = [spoken[0], changed, *spoken[2:-1], said("user", "other"), said("user", "end")]
+    memory = Beginnings()
+    asked(memory, body(early))
+    asked(memory, body(late))
+    read = Read()
+    raw = body([*spoken[:-1], said("user", "other"), said("user", "end")])
+    assert same(asked(memory, raw, read=read), raw)
+    assert read.count == 2
+
+
 def test_a_key_does_not_warm_anothers_calls() -> None:
     memory = Beginnings()
     raw = body(talk(12))

@@ -195,20 +195,20 @@ def write_message(item: Message) -> bytes:
         texts = tuple(block for block in map(_as_text, item.blocks) if block is not None)
         wire["content"] = _written(texts) if texts or not item.calls else None
         if item.calls:
-            wire["tool_calls"] = [
-                {
-                    "id": call.id,
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": call.arguments or "{}"},
-                }
-                for call in item.calls
-            ]
+            wire["tool_calls"] = list(map(written_call, item.calls))
         reasoning = "".join(block.text for block in item.blocks if type(block) is Reasoning)
         if reasoning:
             wire["reasoning_content"] = reasoning
     if item.name and item.role != "tool":
         wire["name"] = item.name
     return msgspec.json.encode(wire)
+
+
+def written_call(call: ToolCall) -> dict[str, object]:
+    """A tool call, with what its provider wants back with it."""
+    function = {"name": call.name, "arguments": call.arguments or "{}"}
+    extra: dict[str, object] = msgspec.json.decode(call.extra) if call.extra else {}
+    return {"id": call.id, "type": "function", "function": function, **extra}
 
 
 def _as_text(block: Block) -> Text | None:

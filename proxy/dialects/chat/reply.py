@@ -19,11 +19,13 @@ from proxy.core.errors import InvalidReply
 from proxy.core.events import Broke, CallDelta, Counted, Ended, Event, Remark, Said
 from proxy.core.steps import Reply
 from proxy.core.usage import Usage
-from proxy.dialects.chat.messages import LEGACY_CALL
-from proxy.dialects.sse import DONE, SseEvent, frame
+from proxy.dialects.chat.messages import LEGACY_CALL, written_call
+from proxy.dialects.sse import DONE, SseEvent, frame, read_event
 
 _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 _MOST: Final = 1 << 40
+_CALL: Final = frozenset(("index", "id", "type", "function", "custom"))
+_PLAIN: Final = frozenset(("prompt_tokens", "completion_tokens", "total_tokens"))
 _FAILED: Final = re.compile("[45][0-9]{2}")
 
 T = TypeVar("T")
@@ -51,6 +53,7 @@ class _Frame(_Answer, gc=False):
 
 _ANSWER: Final = msgspec.json.Decoder(_Answer)
 _FRAME: Final = msgspec.json.Decoder(_Frame)
+_RAW: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def read_answer(body: bytes) -> Reply | Broke:
@@ -95,6 +98,8 @@ def read_usage(value: Any) -> Usage | None:
     output = _tokens(get("completion_tokens")) or _tokens(get("output_tokens"))
     if not total and not output:
         return None
+    if value.keys() <= _PLAIN:
+        return Usage(input=total, output=output)
     inside = _details(get("prompt_tokens_details") or get("input_tokens_details"))
     outside = _details(get("completion_tokens_details") or get("output_tokens_details"))
     cached = inside.get("cached_tokens"), get("prompt_cache_hit_tokens"), read, get("cached_tokens")
@@ -108,12 +113,23 @@ def read_usage(value: Any) -> Usage | None:
 
 
 class Frames:
-    """The frames of one answer: reads the upstream's, writes ours in the same name."""
+    """The frames of one answer: reads the upstream's, writes ours in the same name. Of several rounds the first gives
+    the name; frames of the later ones are told in it."""
 
     def __init__(self, model: str) -> None:
         self._id = ""
         self._created = 0
         self._model = model
+        self._later = False
+        self._role = ""
+
+    def owe_role(self) -> None:
+        """A frame was held back before any was shown: the first one shown must say whose message it begins."""
+        self._role = "assistant"
+
+    def next_round(self) -> None:
+        """What is read from here on belongs to another call of the upstream."""
+        self._later = bool(self._id)
 
     def read(self, event: SseEvent) -> Event:
         """Raises InvalidReply for data that is not JSON."""
@@ -131,7 +147,7 @@ class Frames:
             self._created = value.created or 0
         usage = None if value.usage is None else read_usage(value.usage)
         if not choices:
-            return Counted(raw=event.raw, usage=usage) if usage else Remark(raw=event.raw)
+            return Counted(raw=event.raw, usage=usage) if usage else Remark(raw=event.raw, told=value.usage is None)
         said = _increment(choices[0], 0, usage, event.raw)
         if len(choices) == 1:
             return said
@@ -143,8 +159,15 @@ class Frames:
     def write(self, event: Event) -> bytes:
         """The bytes of an event: its own, or a frame of ours."""
         if type(event) is Said or type(event) is Counted:
-            return frame(self._made(event)) if event.raw is None else event.raw
+            if event.raw is None or (self._role and type(event) is Said):
+                return frame(self._made(event))
+            return self._renamed(event.raw) if self._later else event.raw
         return event.raw if type(event) is Remark else b""
+
+    def _renamed(self, raw: bytes) -> bytes:
+        """A data frame of a later round as one of this answer; what else is in it survives."""
+        body = _RAW.decode(read_event(raw).data or b"{}")
+        return frame(msgspec.json.encode({**body, "id": self._id, "created": self._created, "model": self._model}))
 
     def _made(self, event: Said | Counted) -> bytes:
         body: dict[str, object] = {
@@ -156,8 +179,14 @@ class Frames:
         if isinstance(event, Counted):
             body["choices"] = []
             body["usage"] = _usage_body(event.usage)
+            if event.rounds > 1:
+                body["weirgate"] = rounds_body(event.rounds, event.read, event.usage.output)
             return msgspec.json.encode(body)
-        delta: dict[str, object] = {"content": event.text} if event.text else {}
+        delta: dict[str, object] = {}
+        if self._role:
+            delta["role"], self._role = self._role, ""
+        if event.text:
+            delta["content"] = event.text
         if event.reasoning:
             delta["reasoning_content"] = event.reasoning
         if event.calls:
@@ -173,8 +202,12 @@ def done_frame() -> bytes:
 def _increment(choice: dict[str, Any], place: int, usage: Usage | None, raw: bytes) -> Said:
     delta = _details(choice.get("delta") or choice.get("message"))
     get = delta.get
-    text = _text(get("content")) or _text(get("refusal"))
-    reasoning = _text(get("reasoning_content")) or _text(get("reasoning"))
+    text = get("content")
+    if not text or type(text) is not str:
+        text = _text(text) or _text(get("refusal"))
+    reasoning = ""
+    if "reasoning_content" in delta or "reasoning" in delta:
+        reasoning = _text(get("reasoning_content")) or _text(get("reasoning"))
     calls = _call_deltas(delta) if "tool_calls" in delta or "function_call" in delta else ()
     finish = choice.get("finish_reason")
     index = choice.get("index")
@@ -210,12 +243,20 @@ def _call_deltas(delta: Mapping[str, Any]) -> tuple[CallDelta, ...]:
                 id=_text(call.get("id")),
                 name=_text(function.get("name")),
                 arguments=_arguments(function.get("arguments", function.get("input"))),
+                extra=_extra(call),
             )
         )
     if isinstance(legacy, dict) and not found:
         arguments = _arguments(legacy.get("arguments"))
         found.append(CallDelta(index=0, id=LEGACY_CALL, name=_text(legacy.get("name")), arguments=arguments))
     return tuple(found)
+
+
+def _extra(call: dict[str, Any]) -> bytes:
+    """The members of a call that only its provider knows, to be sent back with it."""
+    if _CALL.issuperset(call):
+        return b""
+    return msgspec.json.encode({name: value for name, value in call.items() if name not in _CALL})
 
 
 def _said(said: dict[str, Any]) -> tuple[Block, ...]:
@@ -226,7 +267,9 @@ def _said(said: dict[str, Any]) -> tuple[Block, ...]:
     text = _text(said.get("content")) or _text(said.get("refusal"))
     if text:
         blocks.append(Text(text=text))
-    blocks.extend(ToolCall(id=call.id, name=call.name, arguments=call.arguments) for call in _call_deltas(said))
+    blocks.extend(
+        ToolCall(id=call.id, name=call.name, arguments=call.arguments, extra=call.extra) for call in _call_deltas(said)
+    )
     return tuple(blocks)
 
 
@@ -254,7 +297,11 @@ def _decoded(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
 
 
 def _choices(value: Any) -> list[dict[str, Any]]:
-    return [item for item in value if type(item) is dict] if type(value) is list and value else []
+    if type(value) is not list:
+        return []
+    if len(value) == 1 and type(value[0]) is dict:
+        return value  # as in nearly all frames
+    return [item for item in value if type(item) is dict]
 
 
 def _status(value: _Frame) -> int:
@@ -285,6 +332,41 @@ def _details(value: Any) -> Mapping[str, Any]:
     return value if type(value) is dict else _NONE
 
 
+def joined_answer(body: bytes, reply: Reply, rounds: int, read: int) -> bytes:
+    """The JSON answer `body` of the last round with what all of them said in its one message."""
+    answer = msgspec.json.decode(body, type=dict[str, Any])
+    choice = answer["choices"][0]
+    message = {**_details(choice.get("message")), "content": None}
+    message.pop("tool_calls", None)
+    if reply.message is not None:
+        message["content"] = reply.message.text or None
+        thoughts = "".join(block.text for block in reply.message.blocks if type(block) is Reasoning)
+        if thoughts:
+            name = "reasoning" if "reasoning" in message else "reasoning_content"
+            message[name] = thoughts
+        if reply.message.calls:
+            message["tool_calls"] = list(map(written_call, reply.message.calls))
+    elif not message.get("refusal"):
+        message["content"] = ""
+    answer["choices"] = [{**choice, "message": message, "finish_reason": reply.finish}]
+    if reply.usage is not None and isinstance(answer.get("usage"), dict):
+        usage = answer["usage"]
+        total = {"completion_tokens": reply.usage.output, "total_tokens": reply.usage.input + reply.usage.output}
+        outside = _details(usage.get("completion_tokens_details"))
+        if outside or reply.usage.reasoning:
+            outside = {**outside, "reasoning_tokens": reply.usage.reasoning}
+            usage = {**usage, "completion_tokens_details": outside}
+        answer["usage"] = {**usage, **total}
+    if rounds > 1:
+        answer["weirgate"] = rounds_body(rounds, read, reply.usage.output if reply.usage is not None else 0)
+    return msgspec.json.encode(answer)
+
+
+def rounds_body(rounds: int, read: int, written: int) -> dict[str, object]:
+    """What an answer of several rounds took in all; its usage states the prompt of the last one."""
+    return {"rounds": rounds, "usage": {"prompt_tokens": read, "completion_tokens": written}}
+
+
 def _usage_body(usage: Usage) -> dict[str, object]:
     return {
         "prompt_tokens": usage.input,
@@ -296,7 +378,7 @@ def _usage_body(usage: Usage) -> dict[str, object]:
 
 
 def _call_body(call: CallDelta) -> dict[str, object]:
-    body: dict[str, object] = {"index": call.index}
+    body: dict[str, object] = {"index": call.index, **(msgspec.json.decode(call.extra) if call.extra else {})}
     function: dict[str, object] = {"arguments": call.arguments}
     if call.id:
         body.update(id=call.id, type="function")

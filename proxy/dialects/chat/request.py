@@ -7,7 +7,7 @@ came; what it does not know survives.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from hashlib import blake2b
 from types import MappingProxyType
@@ -28,7 +28,17 @@ from proxy.dialects.strict import check_depth, check_unique, fail, without_lone_
 Read = Callable[[bytes, int], Message]
 """Decodes message `index` from its bytes; the gateway gives a caching one."""
 
-_OUTPUT_FIELDS: Final = ("max_completion_tokens", "max_tokens")
+Decoding = Generator[None, None, Call]
+"""A call being read; it returns it."""
+
+_STEP: Final = 64 * 1024
+"""Bytes of messages that are read without a pause: about half a millisecond."""
+_MESSAGE: Final = 1024
+"""What a message costs beside its own, as bytes."""
+
+_COMPLETION: Final = "max_completion_tokens"
+_TOKENS: Final = "max_tokens"
+_OUTPUT_FIELDS: Final = (_COMPLETION, _TOKENS)
 _HEADER_LABELS: Final = (
     "x-session-id",
     "session-id",
@@ -41,7 +51,8 @@ _REASONING: Final = re.compile(r"(?:^|/)(?:o[1-9]|gpt-5)")
 _LABELS: Final = frozenset(_HEADER_LABELS)
 _MODE: Final = "x-weirgate-mode"
 _CHANNEL: Final = "x-weirgate-channel"
-HEADERS: Final = frozenset(name.encode() for name in (*_HEADER_LABELS, _MODE, _CHANNEL))
+_LANGUAGE: Final = "accept-language"
+HEADERS: Final = frozenset(name.encode() for name in (*_HEADER_LABELS, _MODE, _CHANNEL, _LANGUAGE))
 """Names of the headers that `decode_call` reads."""
 _KINDS: Final[Mapping[str, type]] = MappingProxyType(
     {
@@ -60,6 +71,9 @@ _KINDS: Final[Mapping[str, type]] = MappingProxyType(
 _ARRAYS: Final = ("messages",)
 _UNREAD: Final = ("tools",)
 _CONTENT: Final = frozenset(("messages", "tools", "functions", "response_format"))
+_USER: Final = 256
+_LABEL: Final = 200
+"""Characters of an end user's name and of a label that are kept."""
 _METADATA_LABELS: Final = ("session_id", "conversation_id", "thread_id", "chat_id")
 
 
@@ -112,6 +126,25 @@ def decode_call(
     memory: Remembers | None = None,
 ) -> Call:
     """The call that `body` makes. `headers` have lower-case names. Raises Malformed."""
+    work = decoding(body, caller, read, headers, bounds, memory)
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            call: Call = end.value
+            return call
+
+
+def decoding(
+    body: bytes,
+    caller: Caller,
+    read: Read,
+    headers: Mapping[str, str],
+    bounds: Bounds | None = None,
+    memory: Remembers | None = None,
+) -> Decoding:
+    """`decode_call`, in steps short enough to have others served between them. A body that takes no longer than one
+    of them has a single step."""
     bounds = bounds or Bounds()
     known = None if memory is None else memory.beginning(body)
     fields, raws, history = _opened(body, bounds, known)
@@ -125,12 +158,13 @@ def decode_call(
         raise fail("The request names no model.", "model", "missing_required_parameter")
     refuse_routing(fields, but=_CONTENT)
     tools = _tools(fields, memory, bounds)
-    messages = _messages(fields, raws, known, read, bounds)
-    output_field = next((name for name in _OUTPUT_FIELDS if name in values), "max_tokens")
+    messages = yield from _messages(fields, raws, known, read, bounds)
+    output_field = _COMPLETION if _COMPLETION in values else _TOKENS
     options = get("stream_options")
     end_user = get("safety_identifier") or get("user")
-    return Call(
-        caller=msgspec.structs.replace(caller, end_user=end_user[:256]) if end_user else caller,
+    # In two steps: with more than fifteen keywords Python makes a dictionary of them, at four times the price.
+    call = Call(
+        caller=msgspec.structs.replace(caller, end_user=_kept(end_user, _USER)) if end_user else caller,
         model=model,
         messages=messages,
         fields=fields,
@@ -141,14 +175,18 @@ def decode_call(
         tools_tokens=tools.tokens,
         tools_digest=tools.digest,
         stream=get("stream") is True,
+        label=_label(headers, fields),
+        channel=_channel(headers, fields),
+        language=headers.get(_LANGUAGE, ""),
+        mode=_mode(headers),
+        store=get("store") is not False,
+    )
+    return msgspec.structs.replace(
+        call,
         include_usage=options is not None and options.get("include_usage") is True,
         max_output=ranged(get(output_field), output_field, 1, 1 << 31),
         output_field=output_field,
         choices=ranged(get("n"), "n", 1, bounds.choices) or 1,
-        label=_label(headers, fields),
-        channel=_channel(headers, fields),
-        mode=_mode(headers),
-        store=get("store") is not False,
     )
 
 
@@ -174,7 +212,7 @@ def _opened(
 
 def _messages(
     fields: Mapping[str, bytes], raws: tuple[bytes, ...], known: Beginning | None, read: Read, bounds: Bounds
-) -> tuple[Message, ...]:
+) -> Generator[None, None, tuple[Message, ...]]:
     if "messages" not in fields:
         raise fail("The request has no messages.", "messages", "missing_required_parameter")
     if not raws:
@@ -185,7 +223,14 @@ def _messages(
     first = len(before)
     if first + len(raws) > bounds.messages:
         raise fail(f"More than {bounds.messages} messages.", "messages", "out_of_range")
-    fresh = [read(raw, index) for index, raw in enumerate(raws, first)]
+    fresh: list[Message] = []
+    size = _STEP if sum(map(len, raws)) > _STEP else 0  # a large body was opened just now
+    for index, raw in enumerate(raws, first):
+        size += len(raw) + _MESSAGE
+        if size > _STEP:
+            size = len(raw) + _MESSAGE
+            yield
+        fresh.append(read(raw, index))
     return (*before, *fresh)
 
 
@@ -226,12 +271,18 @@ def encode_prompt(call: Call, prompt: Prompt, model: str) -> bytes:
     """The body that goes upstream: the client's own bytes where nothing differs, else its members one by one."""
     ask_usage = call.stream and not call.include_usage and not prompt.verbatim
     same_output = prompt.max_output == call.max_output
-    if prompt.untouched and model == call.model and same_output and not ask_usage:
+    members = prompt.members
+    if prompt.untouched and model == call.model and same_output and not ask_usage and not members:
         return call.body
     parts: list[bytes | memoryview] = []
     for name, raw in call.fields.items():
         value: bytes | memoryview = raw
-        if name == "messages":
+        if name in members:
+            set_to = members[name]
+            if set_to is None:
+                continue
+            value = set_to
+        elif name == "messages":
             value = call.history if prompt.untouched else b"[" + b",".join(map(write_message, prompt.messages)) + b"]"
         elif name == "model":
             value = msgspec.json.encode(model)
@@ -242,6 +293,9 @@ def encode_prompt(call: Call, prompt: Prompt, model: str) -> bytes:
                 continue
             value = str(min(prompt.max_output, _bound(raw))).encode()
         parts += (b",", msgspec.json.encode(name), b":", value)
+    for name, ours in members.items():
+        if ours is not None and name not in call.fields:
+            parts += (b",", msgspec.json.encode(name), b":", ours)
     if ask_usage:
         options = dict(typed(call.fields, "stream_options", dict) or {})
         parts += (b',"stream_options":', msgspec.json.encode({**options, "include_usage": True}))
@@ -272,16 +326,24 @@ def _label(headers: Mapping[str, str], fields: Mapping[str, bytes]) -> str | Non
         for name in _HEADER_LABELS:
             value = headers.get(name)
             if value:
-                return value[:200]
+                return _kept(value, _LABEL)
     metadata = fields.get("metadata")
     if metadata is not None and metadata[:1] == b"{":
         values = typed(fields, "metadata", dict)
         for name in _METADATA_LABELS:
             value = values.get(name)
             if isinstance(value, str) and value:
-                return value[:200]
+                return _kept(value, _LABEL)
     key = typed(fields, "prompt_cache_key", str)
-    return key[:200] if key else None
+    return _kept(key, _LABEL) if key else None
+
+
+def _kept(name: str, most: int) -> str:
+    """`name` in at most `most` characters. Two that only begin alike stay two: each keys what is one caller's."""
+    if len(name) <= most:
+        return name
+    mark = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return f"{name[: most - len(mark) - 1]}~{mark}"
 
 
 def _mode(headers: Mapping[str, str]) -> Mode | None:

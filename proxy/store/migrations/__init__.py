@@ -13,7 +13,7 @@ from pathlib import Path
 from proxy.core.errors import StoreUnavailable
 from proxy.store.statements import compiled
 
-HEAD = "0001"
+HEAD = "0002"
 """The newest change. A database that stands there needs no alembic, which takes longer to import than a whole start."""
 
 _FOLDER = Path(__file__).parent
@@ -46,8 +46,8 @@ def _make(connection: sqlite3.Connection, texts: tuple[str, ...]) -> None:
             connection.execute("ROLLBACK")
 
 
-def migrate(connection: sqlite3.Connection) -> None:
-    """Run every change that the database has not seen; all of them or none."""
+def migrate(connection: sqlite3.Connection, to: str = "head") -> None:
+    """Run every change up to `to` that the database has not seen; all of them or none."""
     # Here, because a start that has nothing to change does without: they take longer to import than all the rest.
     from alembic import command
     from alembic.config import Config
@@ -62,7 +62,7 @@ def migrate(connection: sqlite3.Connection) -> None:
             # Said here: connecting has asked the driver this and that, and rolled back.
             opened.exec_driver_sql("BEGIN IMMEDIATE")
             config.attributes["connection"] = opened
-            command.upgrade(config, "head")
+            command.upgrade(config, to)
             opened.commit()
     finally:
         if connection.in_transaction:

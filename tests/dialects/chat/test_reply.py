@@ -279,8 +279,9 @@ def test_a_frame_without_choices_is_usage_or_nothing() -> None:
     assert heard({"choices": [], "usage": usage(3, 4)}) == Counted(
         raw=frame(body({"choices": [], "usage": usage(3, 4)})), usage=Usage(input=3, output=4)
     )
-    for value in ({"choices": []}, {"x": 1}, {"choices": None, "usage": {}}, {"choices": [7], "error": None}):
-        assert heard(value) == Remark(raw=frame(body(value)))
+    for value in ({"choices": []}, {"x": 1}, {"choices": [7], "error": None}):
+        assert heard(value) == Remark(raw=frame(body(value)), told=True)
+    assert heard({"choices": None, "usage": {}}) == Remark(raw=frame(body({"choices": None, "usage": {}})))
 
 
 @pytest.mark.parametrize(

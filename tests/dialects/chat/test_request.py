@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.chain import message
-from proxy.core.conversation import Text
+from proxy.core.conversation import Message, Text
 from proxy.core.errors import Malformed
 from proxy.core.policy import Mode
 from proxy.core.steps import Call, Caller, Prompt, Report
 from proxy.dialects.chat.messages import read_message
-from proxy.dialects.chat.request import Bounds, decode_call, encode_prompt
+from proxy.dialects.chat.request import Bounds, decode_call, decoding, encode_prompt
 from proxy.dialects.strict import check_unique
 
 CALLER = Caller(tenant="t", key="k")
@@ -58,6 +58,29 @@ def refusal(body: bytes | dict[str, Any], headers: Mapping[str, str] | None = No
 
 
 # -- decoding ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_long_history_is_read_in_short_steps_and_a_short_one_in_one() -> None:
+    """Between two steps others are served: a step holds the loop for as long as some tens of kilobytes take."""
+    sizes: list[int] = []
+
+    def read(wire: bytes, index: int) -> Message:
+        sizes[-1] += len(wire)
+        return read_message(wire, index)
+
+    def steps(body: dict[str, Any]) -> list[int]:
+        sizes[:] = [0]
+        for _ in decoding(json.dumps(body).encode(), CALLER, read, {}):
+            sizes.append(0)
+        return sizes
+
+    many = [{"role": "user", "content": "word " * 400}] * 300
+    assert max(steps(chat(messages=many))) < 100_000
+    assert sizes[0] == 0, "a large body is opened in a step of its own"
+    assert sum(sizes) > 600_000 and min(sizes[1:]) > 0
+    tiny = steps(chat(messages=[USER] * 1000))
+    assert len(tiny) > 10
+    assert len(steps(chat(messages=many[:10]))) == 1
 
 
 def test_a_whole_request_is_understood() -> None:
@@ -167,7 +190,16 @@ def test_the_bounds_are_those_that_were_given() -> None:
 def test_the_safety_identifier_is_the_end_user_before_user() -> None:
     assert decode(chat(user="u", safety_identifier="s")).caller.end_user == "s"
     assert decode(chat(user="")).caller.end_user is None
-    assert decode(chat(user="u" * 999)).caller.end_user == "u" * 256
+
+
+def test_two_long_names_that_begin_alike_are_two_end_users_and_two_conversations() -> None:
+    """What is kept of a name keys an end user's state: cut off, one would be told what is another's."""
+    users = [decode(chat(user="u" * 256 + last)).caller.end_user or "" for last in ("1", "2", "1", "\ud800")]
+    labels = [decode(chat(), {"x-session-id": "z" * 200 + last}).label or "" for last in ("1", "2", "1")]
+    for (one, other, again, *_), length in ((users, 256), (labels, 200)):
+        assert one == again != other
+        assert len(one) == len(other) == length
+    assert decode(chat(user="u" * 256)).caller.end_user == "u" * 256
 
 
 @pytest.mark.parametrize(
@@ -186,7 +218,7 @@ def test_the_safety_identifier_is_the_end_user_before_user() -> None:
         ({}, {"metadata": [], "prompt_cache_key": "p"}, "p"),
         ({}, {"metadata": None}, None),
         ({}, {"prompt_cache_key": ""}, None),
-        ({"x-session-id": "z" * 300}, {}, "z" * 200),
+        ({"x-session-id": "z" * 200}, {}, "z" * 200),
     ],
 )
 def test_a_label_is_found_in_the_order_of_the_design(

@@ -1,0 +1,60 @@
+"""Every recorded conversation with memory on, through the core: the limits of memory, as figures."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from benchmarks.memory_cost import TARIFFS, messages_of, played
+from proxy.core.agent import MemoryLimits
+from proxy.core.own_compaction import asks_for_summary
+from proxy.core.pacing import SLACK
+from tests import data
+from tests.remembering import faults
+from tests.scenarios.conftest import Figure
+
+pytestmark = pytest.mark.data
+
+KINDS = ("shape", "open", "turns", "calls", "reasoning", "narration", "neighbours", "arguments", "result", "reference")
+
+
+def prove(figure: Figure, name: str, most: int, windows: tuple[int | None, ...] = (None,)) -> None:
+    cached = TARIFFS[1][1]
+    arms = (
+        ("step 1", MemoryLimits(step=1), 0),
+        ("step 5", MemoryLimits(step=5), 4),
+        ("when it pays", MemoryLimits(), SLACK),
+    )
+    for arm, limits, beyond in arms:
+        found: Counter[str] = Counter()
+        calls = conversations = trimmed = 0
+        for row in data.conversations():
+            messages = messages_of(row)
+            at = [place for place, item in enumerate(messages) if place and item.role == "assistant"]
+            if not at:
+                continue
+            conversations += 1
+            steps = at[:: max(1, len(at) // most)]
+            for window in windows:
+                for each in played(messages, limits, cached, window=window, steps=steps):
+                    if asks_for_summary(each.shown):
+                        continue  # it reads everything
+                    calls += 1
+                    trimmed += not each.prompt.untouched
+                    for fault in faults(each, limits, beyond=beyond):
+                        found[fault.split(":")[0]] += 1
+                        print(f"  {row.id} at {each.at}: {fault}")
+        print(f"{name}, {arm}: {conversations} conversations, {calls} prompts, {trimmed} of them dressed")
+        figure.all(*((f"{name}, {arm}: {kind}", found[kind], "== 0") for kind in KINDS))
+
+
+@pytest.mark.timeout(240)
+def test_the_limits_of_memory_hold_on_real_conversations(figure: Figure) -> None:
+    prove(figure, "memory", 12)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_the_limits_of_memory_hold_at_every_call_and_in_small_windows(figure: Figure) -> None:
+    prove(figure, "memory, every call", 100_000, (None, 32_000))
