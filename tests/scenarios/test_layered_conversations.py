@@ -74,14 +74,14 @@ class Talk:
         return json.dumps(rest).encode()[:-1] + b', "messages": [' + b",".join(self.wires[:at]) + b"]}"
 
     def skills(self, at: int) -> tuple[str, ...]:
-        """What the newest request among the first `at` messages selects; neighbouring user messages are one."""
-        place = at
-        while place and self.messages[place - 1]["role"] != "user":
-            place -= 1
+        """What the newest request among the first `at` messages selects; neighbouring user messages are one, also where
+        a message of nothing stands between them: none goes upstream."""
+        told = [message for message in self.messages[:at] if shown(message).strip()]
+        while told and told[-1]["role"] != "user":
+            told.pop()
         found: tuple[str, ...] = ()
-        while place and self.messages[place - 1]["role"] in ("user", "system"):
-            place -= 1
-            found = (*selected(shown(self.messages[place])), *found)
+        while told and told[-1]["role"] in ("user", "system"):
+            found = (*selected(shown(told.pop())), *found)
         return found
 
 
