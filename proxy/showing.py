@@ -109,12 +109,10 @@ class Showing(Whole):
             self._frames.owe_role()
         return self._frames.write(event)
 
-    async def give(self) -> bool:
-        """Give the client what waits, once there is content in it. Whether anything was given."""
-        if not self._waiting or not self._relay.said:
-            return False
-        await self._write()
-        return True
+    async def give(self) -> None:
+        """Give the client what waits, once there is content in it."""
+        if self._waiting and self._relay.said:
+            await self._write()
 
     async def begin(self, prompt: Prompt, *, next_round: bool = False) -> None:
         """An attempt begins: what it says is shown behind what was shown (`next_round`: our tools have answered), else

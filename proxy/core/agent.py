@@ -1,4 +1,4 @@
-"""What an operator puts between a client and a model: agents, skills, and the stack of layers one caller gets.
+"""What an operator puts between a client and a model: agents, and the skills that they offer.
 
 Values only. Reading them from files is the work of `proxy.agents` and of `tools.skills`; which of them a prompt holds,
 of `layers`.

@@ -55,11 +55,6 @@ class Relay:
         """Whether there was a choice and every choice ended."""
         return bool(self._choices) and self._choices == set(self._finishes)
 
-    @property
-    def own_calls(self) -> tuple[ToolCall, ...]:
-        """The calls of this round that the gateway answers itself."""
-        return tuple(call for call in self._tool_calls() if call.name in self.own)
-
     def feed(self, event: Event) -> tuple[Event, ...]:
         """The events that go to the client now."""
         if type(event) is Counted:

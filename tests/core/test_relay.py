@@ -156,7 +156,9 @@ def test_calls_of_ours_are_held_back_and_rounds_make_one_message() -> None:
     assert playing.feed(said(calls=(call(0, "", '{"n":1}'),))) == ()
     assert playing.feed(said(finish="tool_calls")) == ()
     assert playing.feed(counted(10, 5)) == ()
-    assert playing.own_calls == (ToolCall(id="s1", name="load_skill", arguments='{"n":1}'),)
+    asked = playing.reply().message
+    assert asked is not None
+    assert asked.calls == (ToolCall(id="s1", name="load_skill", arguments='{"n":1}'),)
     assert playing.next_round() == ()
     assert not playing.complete
     assert playing.feed(said()) == ()  # a second role would begin a second message
@@ -300,7 +302,7 @@ def test_a_round_that_is_asked_for_again_begins_anew_and_the_earlier_ones_stay()
     playing.feed(said(calls=(call(0, "load_skill", "{", "x"),)))
     playing.feed(counted(20, 9))
     playing.again()
-    assert (playing.own_calls, playing.usage, playing.finish, playing.complete) == ((), None, None, False)
+    assert (playing.reply().message, playing.usage, playing.finish, playing.complete) == (None, None, None, False)
     (text,) = playing.feed(said("done"))
     assert text == Said(raw=None, text="\n\ndone")
     (find,) = playing.feed(said(calls=(call(0, "find", "", "f"),)))
