@@ -135,7 +135,7 @@ def _judge(
     score.prompts.append(prompt.estimated)
     score.written += bool(made.notes.narrative)
     score.requests.update(accounted(groups.repair(history).messages, text, made))
-    kept = "\n".join(_behind(notes, dry.texts))
+    kept = "\n".join(_behind(notes, dry.store.results))
     for fact in plants.facts:
         if fact.index < upto:
             place = "told" if fact.text in text else "behind" if fact.text in kept else "lost"

@@ -19,40 +19,24 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # started as a file: the repository is not on the path
 
+from benchmarks.dry import Store
 from proxy.core import groups
 from proxy.core.agent import Agent, MemoryLimits
+from proxy.core.chain import begin
 from proxy.core.conversation import Message
 from proxy.core.exchange import exchange
-from proxy.core.notes import Compaction
 from proxy.core.past import Past
 from proxy.core.policy import ModelCard, Policy, Tariff
 from proxy.core.recollection import Recollection
-from proxy.core.steps import (
-    Anchor,
-    Call,
-    Caller,
-    Claim,
-    Count,
-    Limits,
-    Memory,
-    Outcome,
-    Prompt,
-    Ratio,
-    Recall,
-    Remember,
-    Reply,
-    Send,
-    Snapshot,
-)
+from proxy.core.steps import Call, Caller, Limits, Prompt, Ratio, Reply, Send, Snapshot
 from proxy.dialects.chat.messages import read_message
 from proxy.layering import Layering
-from proxy.upstream.sighted import Sighted
 from tests.data import Conversation, conversations
 
 PRICE: Final = 1_000
@@ -75,35 +59,6 @@ SCOPE: Final = b"memory".ljust(32, b".")
 TABLE: Final = Path(__file__).with_name("memory.md")
 
 
-class Store:
-    """What a gateway remembers of one caller, for the length of a replay."""
-
-    def __init__(self) -> None:
-        self.anchors: dict[bytes, Anchor] = {}
-        self.compactions: dict[tuple[bytes, str], Compaction] = {}
-        self.results: dict[str, str] = {}
-        self.hidden: list[Any] = []
-        self.recollection = Recollection()
-        self.scan = Sighted().scan
-
-    def recall(self, step: Recall) -> Memory:
-        places = set(step.digests)
-        found = sorted((each for each in self.compactions.values() if each.digest in places), key=lambda c: c.messages)
-        anchor = next((self.anchors[digest] for digest in step.digests if digest in self.anchors), None)
-        hidden = tuple(each for each in self.hidden if each.digest in places)
-        return Memory(conversation="conv_x", compactions=tuple(found), anchor=anchor, hidden=hidden)
-
-    def remember(self, step: Remember) -> None:
-        if step.compaction is not None:
-            self.compactions[step.compaction.digest, step.compaction.id] = step.compaction
-        if step.anchor is not None:
-            for digest in filter(None, (step.request, step.reply)):
-                self.anchors[digest] = step.anchor
-        if step.hidden is not None:
-            self.hidden.append(step.hidden)
-        self.results |= {stored.reference: stored.text for stored in step.results}
-
-
 class Played(msgspec.Struct, frozen=True, kw_only=True):
     """One call of a replay: what the history was, what was sent of it, and what was stored by then."""
 
@@ -111,6 +66,20 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
     shown: tuple[Message, ...]
     prompt: Prompt
     results: frozenset[str]
+
+
+class _Model:
+    """The model of a replay: what it was sent last, what was stored by then, and what it will say."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.answer: Message | None = None
+        self.prompt: Prompt | None = None
+        self.results: frozenset[str] = frozenset()
+
+    def send(self, step: Send) -> Reply:
+        self.prompt, self.results = step.prompt, frozenset(self._store.results)
+        return Reply(message=self.answer, finish="stop", usage=None)
 
 
 def messages_of(row: Conversation) -> tuple[Message, ...]:
@@ -123,12 +92,16 @@ def played(
     tariff: Tariff | None = None,
     *,
     window: int | None = None,
+    alternate: bool = False,
     tools: tuple[str, ...] = ("read_tool_result",),
     store: Store | None = None,
     steps: Sequence[int] | None = None,
 ) -> Iterator[Played]:
-    """Play the calls that the recorded assistant messages answered, or those at `steps`."""
+    """Play the calls that the recorded assistant messages answered, or those at `steps`. `alternate`: the model takes
+    no two messages of one role in a row."""
     store = store or Store()
+    told = _Model(store)
+    recollection = Recollection()
     layering = Layering(time.time)
     agent = Agent(name="support", model="m", instructions="Help.", tools=tools, memory=limits)
     card = ModelCard(name="m", tariff=tariff)
@@ -145,7 +118,7 @@ def played(
             known=known,
             label="l",
         )
-        policy = Policy(window=window, summary_asked=False)
+        policy = Policy(window=window, summary_asked=False, alternate=alternate)
         snap = Snapshot(
             policy=policy,
             card=card,
@@ -153,47 +126,21 @@ def played(
             ratio=Ratio(),
             exact_ratio=Ratio(),
             upstream="u",
-            model="m",
             agent="support",
             scope=SCOPE,
+            start=begin(SCOPE),
             fresh="conv_x",
             scan=store.scan,
             stack=layering.stack(call, base="", agent=agent, shelf={}, policy=policy, card=card),
-            recollection=store.recollection,
+            recollection=recollection,
             holds=store.results.__contains__,
         )
-        prompt, results, outcome = _served(call, snap, store, messages[at] if at < len(messages) else None)
+        told.answer = messages[at] if at < len(messages) else None
+        outcome = store.served(exchange(call, snap), told.send)
         # What was repaired is no beginning of what will be sent.
         known = outcome.past if outcome.past is not None and outcome.past.messages == shown else None
-        yield Played(at=at, shown=groups.repair(shown).messages, prompt=prompt, results=results)
-
-
-def _served(call: Call, snap: Snapshot, store: Store, answer: Message | None) -> tuple[Prompt, frozenset[str], Outcome]:
-    flow = exchange(call, snap)
-    given: Any = None
-    sent: Prompt | None = None
-    results: frozenset[str] = frozenset()
-    while True:
-        try:
-            step = flow.send(given)
-        except StopIteration as end:
-            assert sent is not None
-            return sent, results, end.value
-        match step:
-            case Recall():
-                given = store.recall(step)
-            case Claim():
-                given = True
-            case Count():
-                given = tuple(item.tokens for item in step.messages)
-            case Remember():
-                store.remember(step)
-                given = None
-            case Send():
-                sent, results = step.prompt, frozenset(store.results)
-                given = Reply(message=answer, finish="stop", usage=None)
-            case _:
-                raise AssertionError(f"a replay has no answer for {type(step).__name__}")
+        assert told.prompt is not None
+        yield Played(at=at, shown=groups.repair(shown).messages, prompt=told.prompt, results=told.results)
 
 
 # -- what it costs ----------------------------------------------------------------------------------------------------

@@ -27,7 +27,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-keys = typer.Typer(help="Client keys: add, list, revoke.", no_args_is_help=True, rich_markup_mode=None, epilog=CODES)
+keys = typer.Typer(
+    help="Client keys: add, list, limit, revoke.", no_args_is_help=True, rich_markup_mode=None, epilog=CODES
+)
 app.add_typer(keys, name="keys")
 settings = typer.Typer(
     help="Settings of your own conversations: show, set, reset.",
@@ -36,6 +38,8 @@ settings = typer.Typer(
     epilog=CODES,
 )
 app.add_typer(settings, name="settings")
+database = typer.Typer(help="The database: upgrade.", no_args_is_help=True, rich_markup_mode=None, epilog=CODES)
+app.add_typer(database, name="db")
 skills = typer.Typer(
     help="Skills of all organisations: list, check.", no_args_is_help=True, rich_markup_mode=None, epilog=CODES
 )
@@ -162,8 +166,17 @@ def serve(
 @app.command(epilog=CODES)
 def usage(
     by: Annotated[
-        Literal["model", "conversation", "day", "key"] | None,
-        typer.Option(help="Add up by this; without it single calls, the newest first."),
+        str | None,
+        typer.Option(
+            metavar="NAME[,NAME]",
+            help="Add up by model, conversation, day, key, tenant, end_user, purpose, status, upstream or asked_model; "
+            "without it single calls, the newest first.",
+            autocompletion=lambda: "model conversation day key tenant end_user purpose status upstream".split(),
+        ),
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Only calls of this tenant, key, model, end_user, conversation ..."),
     ] = None,
     since: Annotated[
         str | None,
@@ -173,7 +186,10 @@ def usage(
     limit: Annotated[
         int | None, typer.Option(min=1, max=100_000, help="Most lines; 50 single calls in a table by default.")
     ] = None,
-    format: Annotated[Literal["table", "csv", "json"], typer.Option(help="Costs are in dollars.")] = "table",
+    format: Annotated[
+        Literal["table", "csv", "json", "focus"],
+        typer.Option(help="Costs are in dollars. focus: CSV in the columns of FOCUS 1.2, for cost tools."),
+    ] = "table",
     url: ServerUrl = None,
     config: ConfigFile = None,
 ) -> None:
@@ -185,7 +201,7 @@ def usage(
     """
     from proxy.commands.usage import Asked, run
 
-    asked = Asked(by=by, since=since, until=until, limit=limit, format=format)
+    asked = Asked(by=by, since=since, until=until, limit=limit, format=format, where=tuple(where or ()))
     _end(lambda: run(asked, url, config, dict(os.environ)))
 
 
@@ -293,6 +309,40 @@ def doctor(
     _end(lambda: run(config, upstream, url, dict(os.environ), format))
 
 
+@database.command("upgrade", epilog=CODES)
+def db_upgrade(config: ConfigFile = None) -> None:
+    """Bring the database to this version's schema.
+
+    `serve` does it by itself, unless store.migrate is false. Of several at once, one does it and the others wait.
+    """
+    from proxy.commands.database import upgrade
+
+    _end(lambda: upgrade(config, dict(os.environ)))
+
+
+@app.command(epilog=CODES)
+def purge(
+    before: Annotated[
+        str | None, typer.Option(metavar="TIME", help="A day, a time (UTC) or unix seconds.", show_default=False)
+    ] = None,
+    older_than: Annotated[
+        str | None, typer.Option(metavar="AGE", help="How long ago: 12h, 90d, 52w.", show_default=False)
+    ] = None,
+    tenant: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only this tenant's; without it everybody's.")
+    ] = None,
+    config: ConfigFile = None,
+) -> None:
+    """Delete conversations and usage rows of before a time.
+
+    It cannot be taken back. On SQLite the server must be stopped. Prints how many rows went.
+    """
+    from proxy.commands.database import Old, purge
+
+    old = Old(before=before, older_than=older_than, tenant=tenant)
+    _end(lambda: purge(old, config, dict(os.environ)))
+
+
 @keys.command("add", epilog=CODES)
 def keys_add(
     tenant: Annotated[str, typer.Option(help="Whose key; tenants never see each other's conversations.")] = "default",
@@ -300,14 +350,19 @@ def keys_add(
     models: Annotated[
         list[str] | None, typer.Option("--model", help="A model or pattern it may ask for; may be repeated.  [*]")
     ] = None,
+    limits: Annotated[
+        list[str] | None,
+        typer.Option("--limit", metavar="NAME=VALUE", help="As of `weirgate keys limit`; may be repeated."),
+    ] = None,
     url: ServerUrl = None,
     config: ConfigFile = None,
     format: Text = "text",
 ) -> None:
     """Make a client key. Its secret is shown this once, alone on stdout."""
     from proxy.commands.keys import add, site
+    from proxy.commands.limits import wanted
 
-    _end(lambda: add(site(config, url, dict(os.environ)), tenant, id, tuple(models or ("*",)), format))
+    _end(lambda: add(site(config, url, dict(os.environ)), wanted(tenant, id, models, limits), format))
 
 
 @keys.command("list", epilog=CODES)
@@ -316,6 +371,28 @@ def keys_list(url: ServerUrl = None, config: ConfigFile = None, format: Text = "
     from proxy.commands.keys import show_list, site
 
     _end(lambda: show_list(site(config, url, dict(os.environ)), format))
+
+
+@keys.command("limit", epilog=CODES)
+def keys_limit(
+    id: Annotated[str, typer.Argument(metavar="ID", help="The key's id, as `weirgate keys list` shows it.")],
+    limits: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME=VALUE...",
+            help="requests_per_minute, requests_per_day, tokens_per_minute, tokens_per_day, cost_per_day (dollars), "
+            "streams, expires (a date), stopped (yes, no). none: as the configuration says.",
+        ),
+    ],
+    tenant: Annotated[str | None, typer.Option(help="Whose, where two tenants have a key of this id.")] = None,
+    url: ServerUrl = None,
+    config: ConfigFile = None,
+) -> None:
+    """Limit what a key may use, or stop it. What is not named stays as it is."""
+    from proxy.commands.keys import site
+    from proxy.commands.limits import limit
+
+    _end(lambda: limit(site(config, url, dict(os.environ)), id, tenant, tuple(limits)))
 
 
 @keys.command("revoke", epilog=CODES)

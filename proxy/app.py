@@ -7,6 +7,7 @@ Nothing here decides anything about a call. What can change while the server run
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,37 +19,48 @@ import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy import policies as policy_folder
-from proxy.agents import Agents
+from proxy.agents import Agents, memory_of
 from proxy.agents.watch import AgentWatch
 from proxy.attempt import Target
 from proxy.calibration import Calibrations
 from proxy.catalogue import Catalogue, ranks_folder
 from proxy.configfile import Problem
+from proxy.conversing import Conversing
 from proxy.core.agent import EMPTY, Agent
-from proxy.core.errors import WeirgateError
+from proxy.core.errors import StoreUnavailable, WeirgateError
 from proxy.core.policy import ModelCard, Policy
 from proxy.core.steps import Caller
 from proxy.dialects.chat.request import Bounds
 from proxy.gateway import Gateway
+from proxy.health import UpstreamHealth
 from proxy.logs import log
 from proxy.metrics import Metrics
 from proxy.policies import PolicyWatch
 from proxy.server.accounts import Accounts
-from proxy.server.admin import Admin, admin_routes
-from proxy.server.auth import Keys, key_digest, keys_of
+from proxy.server.admin import admin_routes
+from proxy.server.auth import Keys
+from proxy.server.conversation_compact import Compact
+from proxy.server.conversation_items import Cancel, Items, OneItem, Rewind
+from proxy.server.conversations import Conversation, Conversations
 from proxy.server.embeddings import Embeddings
 from proxy.server.endpoints import Chat, Desk, Endpoint, Health, Missing, Models, Ready, Scrape
 from proxy.server.explain import Explain
+from proxy.server.following import follow
+from proxy.server.keyring import Keyring
+from proxy.server.keyring import Refused as Refused
 from proxy.server.lifecycle import Drain
 from proxy.server.models import Listing
+from proxy.server.operated import Admin, UpstreamState
+from proxy.server.overload import Overload
 from proxy.server.own_settings import OwnSettings
 from proxy.server.traces import Traces
 from proxy.settings import Settings, agents_of, refusal, resolve_model
 from proxy.snapshots import Destination
-from proxy.store import KeyRow, Store
-from proxy.store.sqlite import from_url
+from proxy.store.address import from_url
+from proxy.store.owned import KeepingStore
 from proxy.tools.skills import SkillWatch
-from proxy.upstream import Deadlines, Upstream
+from proxy.tracing import Spans, unfit
+from proxy.upstream import Deadlines
 from proxy.upstream.beginnings import Beginnings
 from proxy.upstream.compatible import CompatibleUpstream
 from proxy.upstream.counter import Counter
@@ -59,10 +71,6 @@ _POLL = 1.0
 _NAMES = 4096
 """Model names whose destination is kept; clients may ask for any."""
 _DAY = 86_400.0
-
-
-class Refused(Exception):
-    """The configuration must not be served; the text says why."""
 
 
 class Hashed(Protocol):
@@ -100,7 +108,13 @@ class Places:
     """The `Directory`: where names lead and which keys open them, by the configuration in force."""
 
     def __init__(
-        self, settings: Settings, watch: PolicyWatch, agents: AgentWatch, skills: SkillWatch, catalogue: Catalogue
+        self,
+        settings: Settings,
+        watch: PolicyWatch,
+        agents: AgentWatch,
+        skills: SkillWatch,
+        catalogue: Catalogue,
+        metrics: Metrics,
     ) -> None:
         self._settings = settings
         self._watch = watch
@@ -109,8 +123,13 @@ class Places:
         self._catalogue = catalogue
         self._known: dict[str, Destination | None] = {}
         self._led: dict[tuple[str, str], Destination] = {}
+        self._remembering: dict[tuple[str, str], Agent] = {}
+        self._memory = memory_of(settings.conversations.memory)
         self._keys: Keys | None = None
-        self.upstreams: Mapping[str, Upstream] = {name: upstream_of(name, settings) for name in settings.upstreams}
+        self.upstreams: Mapping[str, CompatibleUpstream] = {
+            name: upstream_of(name, settings) for name in settings.upstreams
+        }
+        self.health = health_of(settings, metrics)
 
     @property
     def agents(self) -> Agents:
@@ -138,6 +157,21 @@ class Places:
         self._led[agent.name, tenant] = led
         return led
 
+    def remembering(self, led: Destination) -> Destination:
+        """`led` with a memory of earlier turns, where it leads to a model and not to an agent, which has its own. No
+        tool of ours is offered then: not every model reads them."""
+        if led.agent is not None or self._memory is None:
+            return led
+        name = led.target.card.name
+        found = self._remembering.get((led.pattern, name))
+        if found is None:
+            if len(self._remembering) >= _NAMES:
+                self._remembering.clear()
+            # Kept: what is made of an agent is found again under this very object.
+            found = Agent(name=name, model=led.pattern, tools=(), memory=self._memory)
+            self._remembering[led.pattern, name] = found
+        return msgspec.structs.replace(led, agent=found)
+
     def destination(self, model: str) -> Destination | None:
         """Where the model of that name is, whatever agents there are."""
         if model in self._known:
@@ -164,12 +198,25 @@ class Places:
                 normalise=configured.normalise,
                 own_key=configured.api_key is not None,
                 line_limit=configured.line_limit,
+                health=self.health[route.upstream],
             ),
             policy=policy,
             pattern=route.pattern,
             attempts=configured.attempts,
             budget=configured.retry_budget,
             base=self._agents.current.base,
+        )
+
+    def states(self) -> tuple[UpstreamState, ...]:
+        """How each upstream does."""
+        return tuple(
+            UpstreamState(
+                name=name,
+                base_url=self._settings.upstreams[name].base_url,
+                in_flight=upstream.in_flight,
+                **msgspec.structs.asdict(self.health[name].condition()),
+            )
+            for name, upstream in self.upstreams.items()
         )
 
     def keys(self) -> Keys:
@@ -183,6 +230,7 @@ class Places:
         """After a reload: every name is looked up again."""
         self._known.clear()
         self._led.clear()
+        self._remembering.clear()
 
 
 class Others:
@@ -207,7 +255,7 @@ class Others:
 class Application:
     """Everything of one process. `asgi` is served; `start` and `stop` are its lifespan."""
 
-    def __init__(self, settings: Settings, drain: Drain, store: Store | None = None) -> None:
+    def __init__(self, settings: Settings, drain: Drain, store: KeepingStore | None = None) -> None:
         folder = settings.policies or policy_folder.shipped()
         self.settings = settings
         self.drain = drain
@@ -217,14 +265,19 @@ class Application:
         self._watches: Mapping[str, Watched] = {"policies": self.watch, "agents": self.agents, "skills": self.skills}
         self._refused: set[str] = set()
         self.metrics = Metrics()
+        self.overload = Overload(settings.server.limits.streams, self.metrics.shed)
         self.catalogue = Catalogue()
-        self.places = Places(settings, self.watch, self.agents, self.skills, self.catalogue)
-        self.store = store or from_url(settings.store.url, content=settings.store.content != "strict")
+        self.places = Places(settings, self.watch, self.agents, self.skills, self.catalogue, self.metrics)
+        kept = settings.store
+        self.store: KeepingStore = store or from_url(
+            kept.url, content=kept.content != "strict", migrate=kept.migrate, connections=kept.connections
+        )
         self._workers = ThreadPoolExecutor(max_workers=1, thread_name_prefix="weirgate-plan")
         self._counter = Counter(ranks_folder())
-        self._pepper = b""
+        self.keyring = Keyring(settings, self.store, self.places.take_keys)
         self._background: set[asyncio.Task[object]] = set()
         self._gateway: Gateway | None = None
+        self._spans: Spans | None = None
         self._exact: Mapping[str, ASGIApp] = {}
         self._other: ASGIApp = Others(())
         self.failure: Exception | None = None
@@ -262,11 +315,14 @@ class Application:
     async def _start(self, lost: int) -> None:
         if lost:
             log("warning", "closed rows that a dead process left open", rows=lost)
-        self._pepper = await self.store.secret("keys")
-        await self.read_keys()
-        why = refusal(self.settings, keys=not self.places.keys().open)
+        await self.keyring.open()
+        otel = self.settings.otel
+        why = refusal(self.settings, keys=not self.places.keys().open) or unfit(otel.endpoint)
         if why is not None:
             raise Refused(why)
+        if otel.endpoint is not None:
+            self._spans = Spans(otel.endpoint, otel.headers)
+            self.metrics.watch = self._spans.row
         self._gateway = Gateway(
             store=self.store,
             counter=self._counter,
@@ -277,43 +333,30 @@ class Application:
             store_required=self.settings.store.required,
             strict_usage=self.settings.usage.strict,
         )
+        self.keyring.metering = self._gateway.metering
+        await self._gateway.metering.take(self.places.keys().quotas)
         self._exact, self._other = self._routes(self._gateway)
         self._later(self._look_after())
+        self._later(follow(self.store, self.keyring.again))
 
     async def stop(self) -> None:
         """After the last request: let what outlives it finish, then close everything."""
         for task in self._background:
             task.cancel()
+        await self.keyring.mark_used()
         if self._gateway is not None:
             await self._gateway.drain()
         for upstream in self.places.upstreams.values():
             await upstream.close()
         await self.store.close()
+        if self._spans is not None:
+            await asyncio.to_thread(self._spans.close)
         self._counter.close()
         self._workers.shutdown(wait=False)
 
     async def read_keys(self) -> None:
-        """Take the configured and the stored keys into use; callers of a revoked one are refused from here on."""
-        secret = self.settings.admin.secret
-        admin = key_digest(self._pepper, secret.reveal().encode()) if secret is not None else None
-        rows = (*self._configured_keys(), *await self.store.keys())
-        try:
-            self.places.take_keys(keys_of(rows, self._pepper, admin=admin))
-        except ValueError as error:
-            message = f"{error}; revoke one with `weirgate keys revoke`, or rename it in the configuration"
-            raise Refused(message) from None
-
-    def _configured_keys(self) -> tuple[KeyRow, ...]:
-        return tuple(
-            KeyRow(
-                id=key.id,
-                tenant=key.tenant,
-                digest=key_digest(self._pepper, key.secret.reveal().encode()),
-                created_at=0.0,
-                models=key.models,
-            )
-            for key in self.settings.keys
-        )
+        """Take the configured and the stored keys into use. Raises Refused, StoreUnavailable."""
+        await self.keyring.read()
 
     def reload(self) -> None:
         """SIGHUP: read policies, agents and skills again."""
@@ -325,6 +368,7 @@ class Application:
             gateway=gateway,
             directory=self.places,
             accounts=Accounts(self.store, required=self.settings.store.required),
+            conversing=Conversing(gateway, self.store.conversations),
             beginnings=Beginnings(),
             drain=self.drain,
             decoded=Decoded(),
@@ -332,15 +376,19 @@ class Application:
             hold=self.settings.server.hold,
             ping=self.settings.server.ping,
             body_limit=limits.body,
-            streams=limits.streams,
+            overload=self.overload,
             streams_per_key=limits.streams_per_key,
         )
         listing = Listing(self.settings, self.places, gateway)
         admin = Admin(
             store=self.store,
-            pepper=self._pepper,
-            configured=self._configured_keys(),
+            pepper=self.keyring.pepper,
+            configured=self.keyring.configured(),
+            rules=self.keyring.rules,
             refresh=self.read_keys,
+            settings=self.settings,
+            policies=lambda: self.watch.current.hash,
+            upstreams=self.places.states,
             reload=self._reload_all,
         )
         endpoints = [
@@ -350,6 +398,13 @@ class Application:
             OwnSettings(desk),
             Traces(desk),
             Explain(desk),
+            Conversations(desk),
+            Conversation(desk),
+            Items(desk),
+            OneItem(desk),
+            Rewind(desk),
+            Cancel(desk),
+            Compact(desk),
             Health(desk),
             Ready(desk),
             Scrape(desk),
@@ -371,10 +426,11 @@ class Application:
             await asyncio.sleep(_POLL)
             for what, watched in self._watches.items():
                 await self._reload(what, watched.poll)
+            await self.keyring.look_after()
             if retention is not None and time.monotonic() - purged >= _DAY:
                 purged = time.monotonic()
-                for tenant in self.places.keys().tenants():
-                    await self.store.purge(tenant, time.time() - retention * _DAY)
+                with contextlib.suppress(StoreUnavailable):
+                    await self.store.retire(time.time() - retention * _DAY)
 
     async def _reload(self, what: str, read: Callable[[], Reloaded | None]) -> tuple[str, ...]:
         """What keeps `what` as it was, after it was read again where it looked other than before."""
@@ -384,6 +440,8 @@ class Application:
         (self._refused.add if done.kept else self._refused.discard)(what)
         self.metrics.reload_ok.value = 0.0 if self._refused else 1.0
         self.metrics.reloads.labels("refused" if done.kept else "taken").inc()
+        if not done.kept:
+            self.metrics.reloaded_at.value = time.time()
         problems = [str(problem) for problem in done.problems]
         if done.kept:
             await asyncio.to_thread(log, "error", f"{what} kept as they were", problems=problems)
@@ -414,6 +472,19 @@ def upstream_of(name: str, settings: Settings) -> CompatibleUpstream:
         max_connections=configured.max_connections,
         reply_limit=configured.body_limit,
     )
+
+
+def health_of(settings: Settings, metrics: Metrics) -> Mapping[str, UpstreamHealth]:
+    """How each upstream does, by name."""
+    return {
+        name: UpstreamHealth(
+            name,
+            upstream.breaker.rules() if upstream.breaker is not None else None,
+            metrics.breaker_state.labels(name),
+            time.monotonic,
+        )
+        for name, upstream in settings.upstreams.items()
+    }
 
 
 def _priced(card: ModelCard, policy: Policy) -> ModelCard:

@@ -14,26 +14,74 @@ import msgspec
 from proxy.core import overflow
 from proxy.core.errors import ClientLeft, InvalidReply, Overflow, TooLong, UpstreamError, WeirgateError
 from proxy.core.events import Broke, Ended, Remark
-from proxy.core.measure import MESSAGE_OVERHEAD
-from proxy.core.policy import ModelCard
-from proxy.core.steps import Call, Prompt, Reply
-from proxy.core.usage import Status, Usage, UsageRow, closed
+from proxy.core.measure import block_tokens
+from proxy.core.policy import Mode, ModelCard, Policy
+from proxy.core.steps import Call, Prompt, Reply, Report
+from proxy.core.usage import Purpose, Status, Usage, UsageRow, closed
 from proxy.dialects.chat.reply import is_error, read_answer
 from proxy.dialects.normalise import Normaliser
 from proxy.dialects.sse import LineTooLong, SseEvent, SseReader, frame
+from proxy.health import UpstreamHealth
 from proxy.refusals import provider_words, refusal
 from proxy.showing import Showing, Whole
 from proxy.upstream import Request, Response, Upstream
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """Where this call goes: the upstream, the model's card there, and whose key opens it."""
+    """Where this call goes: the upstream, the model's card there, whose key opens it, and how it has done of late."""
 
     upstream: Upstream
     card: ModelCard
     normalise: bool = False
     own_key: bool = True
     line_limit: int = 1 << 20
+    health: UpstreamHealth | None = None
+
+
+def opening(
+    call: Call,
+    target: Target,
+    policy: Policy,
+    report: Report,
+    purpose: Purpose,
+    parent: str | None,
+    request: str,
+    mode: Mode,
+    id: str,
+    at: float,
+) -> UsageRow:
+    """The open row of an upstream call that serves `call`, made at `at` (unix seconds) with a prompt that `report` is
+    of. Its arguments stand in a row: it is made for every call, and names cost as much as half of it."""
+    caller = call.caller
+    # In two steps: a call with more than fifteen keywords makes a dictionary of them.
+    row = UsageRow(
+        id=id,
+        request=request,
+        parent=parent,
+        purpose=purpose,
+        tenant=caller.tenant,
+        key=caller.key,
+        end_user=caller.end_user,
+        conversation=report.conversation,
+        upstream=target.upstream.name,
+        asked_model=call.model,
+        model=target.card.name,
+        stream=call.stream,
+        opened_at=at,
+        policy=policy.name,
+        policy_hash=policy.hash,
+    )
+    return msgspec.structs.replace(
+        row,
+        projected=report.tokens or None,
+        window=report.window,
+        compaction=report.compaction,
+        compaction_id=report.compaction_id,
+        notes_by=report.writer,
+        paused=report.stopped or None,
+        repaired=report.repaired,
+        mode=str(mode),
+    )
 
 
 class Attempt:
@@ -41,7 +89,6 @@ class Attempt:
 
     __slots__ = (
         "_asked",
-        "_began",
         "_call",
         "_clock",
         "_ended",
@@ -51,6 +98,7 @@ class Attempt:
         "_response",
         "_showing",
         "_target",
+        "began",
         "row",
     )
 
@@ -62,7 +110,8 @@ class Attempt:
         self._target = target
         self._showing = showing
         self._clock = clock
-        self._began = 0.0
+        self.began = 0.0
+        """When `run` was entered, on `clock`."""
         self._first: float | None = None
         self._asked = False
         self._response: Response | None = None
@@ -75,14 +124,17 @@ class Attempt:
         """Whether the client has seen content of this answer."""
         return self._showing.said
 
-    async def run(self, request: Request, opened: Callable[[], Awaitable[None]]) -> Reply:
-        """Make the call, once the row is `opened`. Raises TooLong, another UpstreamError, or what cancelled it; `row`
-        is closed then too."""
-        self._began = self._clock()
+    async def run(self, request: Request, opened: Callable[[], Awaitable[None]] | None) -> Reply:
+        """Make the call, once the row is `opened` where that is waited for. Raises TooLong, another UpstreamError, or
+        what cancelled it; `row` is closed then too."""
+        self.began = self._clock()
         try:
-            await opened()
+            if opened is not None:
+                await opened()
             self._asked = True
             self._response = response = await self._target.upstream.send(request)
+            if (health := self._target.health) is not None and health.doubted:
+                health.heard(self.began, response.status)
             if response.status != 200:
                 raise self._refusal(response, await response.read())
             shown = self._showing
@@ -109,7 +161,7 @@ class Attempt:
 
     async def _whole(self, response: Response) -> Reply:
         body = await response.read()
-        self._first = self._clock() - self._began
+        self._first = self._clock() - self.began
         if self._target.normalise:
             body = self._normaliser().reply(body)
         try:
@@ -141,7 +193,8 @@ class Attempt:
                     ended = self._take(showing, reader.feed(chunk), normaliser)
                 finally:
                     # What came before an error in the same piece was said, and counts as said.
-                    await self._give(showing)
+                    if data := self._due(showing):
+                        await showing.client.write(data)
                 if ended:
                     break
             if not ended:
@@ -175,16 +228,18 @@ class Attempt:
             showing.feed(heard)
         return False
 
-    async def _give(self, showing: Showing) -> None:
-        if showing.said:
-            if self._first is None:
-                self._first = self._clock() - self._began
-            await showing.give()
+    def _due(self, showing: Showing) -> bytes:
+        """What is to be written now; whoever writes it does so himself, for each frame would pay for who stands
+        between."""
+        if self._first is None and showing.said:
+            self._first = self._clock() - self.began
+        return showing.due()
 
     async def _finish(self, showing: Showing) -> Reply:
         if not showing.complete:
             raise InvalidReply("The upstream's stream broke off before it finished.")
-        await self._give(showing)
+        if data := self._due(showing):
+            await showing.client.write(data)
         reply = showing.reply()
         if not showing.said:
             self._check_finish(reply)
@@ -197,7 +252,7 @@ class Attempt:
 
     def _check_finish(self, reply: Reply) -> None:
         """An answer that ended because the window was full, with nothing to show, is an overflow."""
-        if reply.message is not None and (reply.message.text or reply.message.calls):
+        if reply.message is not None and not reply.message.empty:
             return
         found = overflow.recognise_finish(reply.finish, reply.usage, self._prompt.report.window)
         if found is not None:
@@ -237,19 +292,21 @@ class Attempt:
         if usage is None:
             # Whoever leaves before the head leaves a provider that may have read all of it, and bills for that.
             worked = self._asked and status != "failed"
-            written = reply.message.tokens - MESSAGE_OVERHEAD if reply.message is not None else 0
+            written = sum(map(block_tokens, reply.message.blocks)) if reply.message is not None else 0
             usage = Usage(input=self._prompt.report.tokens if worked else 0, output=written, estimated=True)
         self.row = closed(
             self.row,
             status,
             usage,
             self._target.card.tariff,
-            duration=self._clock() - self._began,
+            duration=self._clock() - self.began,
             first_token=self._first,
             http_status=http,
             error=error,
             finish=reply.finish,
         )
+        if (health := self._target.health) is not None:
+            health.ended(self.began, self.row)
 
 
 def _status_of(error: WeirgateError, response: Response | None) -> int | None:

@@ -23,14 +23,11 @@ from proxy.configfile.references import is_reference
 from proxy.core.agent import Agent, Skill
 from proxy.core.pacing import pace_of
 from proxy.core.policy import ModelCard, matches
-from proxy.core.replayed import LOAD_SKILL, READ_TOOL_RESULT
 from proxy.dialects.chat.effort import effort_members
 from proxy.policies import PolicySet
 from proxy.settings import Settings, agents_of, is_loopback, load, refusal, resolve_model
 
 SHORT_KEY = 16
-_ANSWERED = (LOAD_SKILL, READ_TOOL_RESULT)
-"""The gateway's tools that `layering` offers."""
 _STEP = 5
 """Turns within which moving the limits of a memory costs a cache more than it is worth."""
 
@@ -187,9 +184,6 @@ def _models(settings: Settings, found: PolicySet, catalogue: Catalogue) -> Itera
 
 def _in_vain(agent: Agent) -> Iterator[tuple[str, str]]:
     """What an agent is given that comes to nothing."""
-    for name in agent.tools:
-        if name not in _ANSWERED:
-            yield "tools", f"{name} is not answered by this version, so the model is not told of it"
     if not (agent.tenants and agent.users):
         yield "visible_to", "nobody may know of this agent"
 

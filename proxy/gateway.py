@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from operator import add
 from typing import Any, Final, Protocol, TypeVar, assert_never
 
 import msgspec
 
-from proxy.attempt import Attempt
+from proxy.attempt import Attempt, Target, opening
 from proxy.calibration import Calibrations
 from proxy.core import measure
+from proxy.core.conversation import Message
 from proxy.core.errors import (
     ClientLeft,
     StoreUnavailable,
@@ -26,7 +27,6 @@ from proxy.core.errors import (
     TooLong,
     UpstreamError,
     WeirgateError,
-    WindowExceeded,
 )
 from proxy.core.exchange import exchange
 from proxy.core.redaction import redact
@@ -34,6 +34,7 @@ from proxy.core.steps import (
     Call,
     Claim,
     Count,
+    Interjected,
     Memory,
     Outcome,
     Recall,
@@ -51,6 +52,7 @@ from proxy.dialects.chat.own import own_answer
 from proxy.dialects.chat.request import encode_prompt
 from proxy.layering import answered, references
 from proxy.leases import Leases
+from proxy.metering import Metering
 from proxy.metrics import Metrics
 from proxy.naming import Names
 from proxy.playing import Play
@@ -59,6 +61,7 @@ from proxy.showing import Client, Showing, Whole
 from proxy.snapshots import Destination, Snapshots
 from proxy.store import Store
 from proxy.summarising import Asking, Patience, SummaryCall, summary_report
+from proxy.tally import Tally
 from proxy.upstream import Request
 
 T = TypeVar("T")
@@ -71,6 +74,16 @@ class Counting(Protocol):
     """Exact token counts off the loop (`upstream.counter`)."""
 
     async def count(self, texts: tuple[str, ...], encoding: str) -> tuple[int, ...]: ...
+
+
+class Keeping(Protocol):
+    """A turn of a conversation that the gateway keeps, as far as serving it goes."""
+
+    def shows(self, showing: Whole) -> None:
+        """What is shown of the answer can be read there, also when it has no end."""
+
+    async def interjected(self) -> tuple[Message, ...]:
+        """What its user said since the turn began, or since this was asked last."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +125,7 @@ class Gateway:
         self.clock = clock
         self.retries = Retries()
         self.leases = Leases(store, wall, clock)
+        self.metering = Metering(store, wall, clock)
         self.names = Names(wall)
         self.snapshots = Snapshots(calibrations, self.names, secret=secret, redact=redact, wall=wall)
         self._tasks: set[asyncio.Future[Any]] = set()
@@ -124,35 +138,46 @@ class Gateway:
         request_id: str,
         authorization: str | None,
         summariser: Destination | None = None,
+        keeping: Keeping | None = None,
     ) -> Answer:
         """Serve one call to its end. `summariser` is where the policy's summary model is reached, if this caller may
-        use it. Raises a WeirgateError, or ClientLeft."""
+        use it; `keeping` is the turn that it is of a conversation which we keep. Raises a WeirgateError, or
+        ClientLeft."""
         snap = self.snapshots.of(call, destination, summariser)
         serving = _Serving(self, call, snap, destination, client, request_id, authorization, summariser)
+        if keeping is not None:
+            serving.keeping = keeping
+            keeping.shows(serving.showing)
         try:
             outcome = await serving.playing.run()
             await serving.settled()
         except BaseException as error:
             serving.leave()
-            if isinstance(error, WindowExceeded | TooLong):
-                self.metrics.overflows.labels("reached_client").inc()
+            serving.failed(error)
             raise
         finally:
             serving.release()
-        if outcome.recoveries:
-            self.metrics.overflows.labels("recovered").inc()
-        self.metrics.repairs.value += outcome.report.repaired
+        serving.served(outcome)
         if outcome.said is not None:
             client.tell(outcome.report)
             body, rest = own_answer(call, outcome.said, self.names.fresh("chatcmpl-"), self.wall())
             return Answer(outcome=outcome, body=body, rest=rest)
         return serving.answer(outcome)
 
-    def open_row(self, row: UsageRow) -> StoreUnavailable | None:
-        """Queue an open row. Raises StoreUnavailable, or returns it where the store may be missing."""
+    @property
+    def closing(self) -> Metering | Store:
+        """Who takes a closed row: rows of keys with limits are counted on their way to the store."""
+        return self.metering if self.metering.meters else self.store
+
+    def open_row(self, row: UsageRow, target: Target) -> StoreUnavailable | None:
+        """Queue the open row of a call to `target`. Raises CircuitOpen where none may be made; StoreUnavailable, or
+        returns it where the store may be missing."""
+        if target.health is not None and target.health.doubted:
+            target.health.check()
         try:
             self.store.open_row(row)
         except StoreUnavailable as error:
+            self.metrics.store_failures.inc()
             if self.store_required:
                 raise
             return error
@@ -160,6 +185,7 @@ class Gateway:
 
     def do_without(self, error: StoreUnavailable) -> None:
         """Count a call that the store had no part in, where that is allowed; else raise `error`."""
+        self.metrics.store_failures.inc()
         if self.store_required:
             raise error
         self.metrics.unremembered.inc()
@@ -183,7 +209,7 @@ class Gateway:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-class _Serving:
+class _Serving(Tally):
     """One call while it is served: the arms of the driver, and what must be settled before its end."""
 
     __slots__ = (
@@ -198,6 +224,7 @@ class _Serving:
         "client",
         "destination",
         "gateway",
+        "keeping",
         "playing",
         "request_id",
         "said",
@@ -228,6 +255,9 @@ class _Serving:
         self.showing: Whole | Showing = Whole(client)
         if call.stream:
             self.showing = Showing(client, destination.target.card.name, include_usage=call.include_usage)
+        bound = gateway.metrics.of(destination.pattern, destination.target.upstream.name)
+        Tally.__init__(self, bound, gateway.clock)
+        self.keeping: Keeping | None = None
         self.said = False
         self._first_row: str | None = None
         self._repeated = False
@@ -241,7 +271,7 @@ class _Serving:
         """The body, or what is left of the stream."""
         showing = self.showing
         if isinstance(showing, Showing):
-            return Answer(outcome=outcome, body=b"", rest=showing.end())
+            return Answer(outcome=outcome, body=b"", rest=showing.end(outcome.pause))
         return Answer(outcome=outcome, body=showing.whole(outcome), rest=())
 
     def do_without(self, error: StoreUnavailable) -> None:
@@ -250,61 +280,77 @@ class _Serving:
             self.gateway.do_without(error)
             self._forgotten = True
 
-    async def perform(self, step: Step) -> object:
+    def perform(self, step: Step) -> Awaitable[object]:
+        """The arm of `step`, to be awaited: a coroutine between the two would be paid for at every pause."""
         # In the order in which they are frequent: a class pattern that does not fit costs a thousand instructions.
         match step:
-            case Recall():
-                return await self.recall(step)
             case Send():
-                return await self.send(step)
+                return self.send(step)
+            case Recall():
+                return self.recall(step)
             case Remember():
-                await self.remember(step)
-                return None
+                return self.remember(step)
             case Count():
-                texts = tuple(map(measure.countable, step.messages))
-                counted = await self.gateway.counter.count(texts, step.encoding)
-                return tuple(map(add, counted, map(measure.uncountable, step.messages)))
+                return self.count_tokens(step)
+            case Interjected():
+                return self.interjected()
             case Claim():
-                return await self.claim(step.key)
+                return self.claim(step)
             case Summarise():
-                return await self.summarise(step)
+                return self.summarise(step)
             case RunTools():
-                assert self.snap.stack is not None  # without a stack no tool of ours was offered
-                return answered(step, self.snap.stack, await self.wholes(step))
+                return self.run_tools(step)
             case _:
                 assert_never(step)
 
-    async def wholes(self, step: RunTools) -> Mapping[str, str | None]:
-        """The texts that this caller has under the references that `step` names."""
-        found: dict[str, str | None] = {}
+    async def count_tokens(self, step: Count) -> tuple[int, ...]:
+        counted = await self.gateway.counter.count(tuple(map(measure.countable, step.messages)), step.encoding)
+        return tuple(map(add, counted, map(measure.uncountable, step.messages)))
+
+    async def interjected(self) -> tuple[Message, ...]:
+        return await self.keeping.interjected() if self.keeping is not None else ()
+
+    async def run_tools(self, step: RunTools) -> object:
+        """The answers, with the texts that this caller has under the references that `step` names."""
+        assert self.snap.stack is not None  # without a stack no tool of ours was offered
+        gateway, found = self.gateway, dict[str, str | None]()
         for reference in references(step):
             try:
-                text = await self.gateway.store.result(self.call.caller.tenant, self.snap.scope, reference)
+                text = await gateway.store.result(self.call.caller.tenant, self.snap.scope, reference)
             except StoreUnavailable as error:
                 self.do_without(error)
                 text = None
             found[reference] = text
-        return found
+            (gateway.metrics.missing if text is None else gateway.metrics.found).inc()
+        return answered(step, self.snap.stack, found)
 
     async def recall(self, step: Recall) -> Memory:
+        gateway = self.gateway
+        asked = gateway.clock()
         try:
-            return await self.gateway.store.recall(self.call.caller.tenant, step, self.gateway.wall())
+            memory = await gateway.store.recall(self.call.caller.tenant, step, gateway.wall())
         except StoreUnavailable as error:
             self.do_without(error)
             return Memory()
+        finally:
+            gateway.metrics.recall.observe(gateway.clock() - asked)
+        self.before = memory.anchor
+        return memory
 
-    async def claim(self, key: bytes) -> bool:
-        if self._lease == key:
-            return True  # a call that folds may compact as well: it must not wait for itself
-        ours, first = await self.gateway.leases.claim(self.call.caller.tenant, key)
-        if ours:
-            self._lease = key
-        return first
+    async def claim(self, step: Claim) -> bool:
+        """Whether it was ours. Else notes may have been stored between our recall and the lease, here or elsewhere."""
+        held = self._lease == step.key  # a call that folds may compact as well: it must not wait for itself
+        ours, first = (True, True) if held else await self.gateway.leases.claim(self.call.caller.tenant, step.key)
+        self._lease = step.key if ours else self._lease
+        self.claimed(step, first)
+        return held
 
     def release(self) -> None:
         """The planning is over, or the call. Safe to call twice; while work goes on the lease is held."""
         if self.playing.working:
             return
+        if self.planning:
+            self.planned()
         key, self._lease = self._lease, None
         if key is not None:
             self.gateway.spawn(self.gateway.leases.release(self.call.caller.tenant, key))
@@ -335,16 +381,16 @@ class _Serving:
             patience=gateway.patience,
         )
         row = self.opening(destination, "compaction", summary_report(step), None)
-        lost = gateway.open_row(row)
+        lost = gateway.open_row(row, destination.target)
         if lost is not None:
             self.do_without(lost)
         calling = SummaryCall(step, asking, row, gateway.clock)
         try:
-            return await calling.run(self.opened)
+            return await calling.run(self.opened if gateway.strict_usage else None)
         finally:
             gateway.metrics.row(calling.row, destination.pattern)
-            gateway.metrics.summaries.labels(calling.outcome).inc()
-            self._closing.append(gateway.store.close_row(calling.row))
+            self.summarised(calling.outcome)
+            self._closing.append(gateway.closing.close_row(calling.row))
 
     async def send(self, step: Send) -> Reply:
         gateway, target = self.gateway, self.destination.target
@@ -363,27 +409,25 @@ class _Serving:
             request_id=self.request_id,
         )
         row = self.row(step)
-        lost = gateway.open_row(row)
+        lost = gateway.open_row(row, target)
         if lost is not None:
             self.do_without(lost)
         attempt = Attempt(
             call=self.call, prompt=step.prompt, target=target, row=row, showing=self.showing, clock=gateway.clock
         )
         try:
-            reply = await attempt.run(request, self.opened)
+            reply = await attempt.run(request, self.opened if gateway.strict_usage else None)
         except UpstreamError as error:
             self.said = attempt.said
             error.again = self.may_repeat(error)
             raise
         finally:
-            gateway.metrics.row(attempt.row, self.destination.pattern)
-            self._closing.append(gateway.store.close_row(attempt.row))
+            self.answered(attempt.row, attempt.began, step.prompt, target.card.tariff)
+            self._closing.append(gateway.closing.close_row(attempt.row))
         return reply
 
     async def opened(self) -> None:
-        """With `usage.strict`, until the open row is durable."""
-        if not self.gateway.strict_usage:
-            return
+        """Until the open row is durable; with `usage.strict` a call waits for that."""
         try:
             await self.gateway.store.opened()
         except StoreUnavailable as error:
@@ -395,7 +439,7 @@ class _Serving:
             return False
         nothing_done = not error.sent or error.upstream_status in (429, 503, 529)
         soon = (error.retry_after or 0) <= _LONGEST_RETRY
-        return nothing_done and soon and self.retries.allow(self.destination.budget)
+        return nothing_done and soon and self.repeated(self.retries.allow(self.destination.budget))
 
     @property
     def retries(self) -> RetryBudget:
@@ -412,52 +456,30 @@ class _Serving:
         return row
 
     def opening(self, destination: Destination, purpose: Purpose, report: Report, parent: str | None) -> UsageRow:
-        gateway, policy, caller = self.gateway, self.destination.policy, self.call.caller
-        # In two steps: a call with more than fifteen keywords makes a dictionary of them.
-        row = UsageRow(
-            id=gateway.names.fresh("use_"),
-            request=self.request_id,
-            parent=parent,
-            purpose=purpose,
-            tenant=caller.tenant,
-            key=caller.key,
-            end_user=caller.end_user,
-            conversation=report.conversation,
-            upstream=destination.target.upstream.name,
-            asked_model=self.call.model,
-            model=destination.target.card.name,
-            stream=self.call.stream,
-            opened_at=gateway.wall(),
-            policy=policy.name,
-            policy_hash=policy.hash,
-        )
-        return msgspec.structs.replace(
-            row,
-            projected=report.tokens or None,
-            window=report.window,
-            compaction=report.compaction,
-            compaction_id=report.compaction_id,
-            notes_by=report.writer,
-            paused=report.stopped or None,
-            repaired=report.repaired,
-            mode=str(self.snap.mode),
-        )
+        target, policy, mode = destination.target, destination.policy, self.snap.mode
+        id, at = self.gateway.names.fresh("use_"), self.gateway.wall()
+        return opening(self.call, target, policy, report, purpose, parent, self.request_id, mode, id, at)
 
     async def remember(self, step: Remember) -> None:
         gateway, target = self.gateway, self.destination.target
         entry = gateway.calibrations.take(target.upstream.name, target.card.name, step, gateway.wall())
         if entry is not None:
-            gateway.spawn(_quietly(gateway.store.calibrate(entry)))
+            gateway.spawn(gateway.store.calibrate(entry))  # the store counts its own failures
         if step.request is None and step.compaction is None and not step.results:
             return
-        if step.compaction is not None:
-            gateway.metrics.compactions.labels(step.compaction.trigger.lower()).inc()
+        if step.anchor is not None and step.anchor.guard is not None:
+            self.guarded(step.anchor.guard, self.destination.policy.failure_limit)
         try:
             await gateway.store.remember(self.call.caller.tenant, step, gateway.wall())
         except StoreUnavailable as error:
+            if step.compaction is not None:
+                self.compacted(step.compaction, durable=False)
             self.do_without(error)
             return
-        gateway.snapshots.stored.add(step.results)
+        if step.compaction is not None:
+            self.compacted(step.compaction, durable=True)
+        if step.results:
+            gateway.snapshots.stored.add(step.results)
 
     def leave(self) -> None:
         """Nobody waits for the rows any more; that they fail is the store's affair."""
@@ -466,16 +488,13 @@ class _Serving:
 
     async def settled(self) -> None:
         """Until every row of this call is durable: what is acknowledged is kept."""
-        for closing in self._closing:
-            try:
-                await closing
-            except StoreUnavailable as error:
-                self.do_without(error)
-
-
-async def _quietly(work: Awaitable[object]) -> None:
-    """Housekeeping that nobody waits for: the store counts its own failures."""
-    try:
-        await work
-    except StoreUnavailable:
-        return
+        waiting = self.gateway.metrics.store_waiting
+        waiting.value += 1.0
+        try:
+            for closing in self._closing:
+                try:
+                    await closing
+                except StoreUnavailable as error:
+                    self.do_without(error)
+        finally:
+            waiting.value -= 1.0

@@ -17,6 +17,7 @@ import msgspec
 from proxy.core import layers
 from proxy.core.agent import Agent, Effort, Shelf, Spec
 from proxy.core.conversation import Message
+from proxy.core.pauses import PAUSING
 from proxy.core.policy import ModelCard, Policy
 from proxy.core.replayed import LOAD_SKILL, READ_TOOL_RESULT
 from proxy.core.stack import UNCHANGED, Catalogue, Members, Offer, Stack
@@ -24,7 +25,7 @@ from proxy.core.steps import Call, Ran, RunTools
 from proxy.dialects.chat import dressing
 from proxy.dialects.chat.effort import effort_members, stated_effort
 from proxy.dialects.chat.messages import write_message
-from proxy.tools import results_tool, skills_tool
+from proxy.tools import questions, results_tool, skills_tool
 
 _LANGUAGE: Final = re.compile(
     r"\s*([A-Za-z]{2,3}(?:-[A-Za-z]{4}(?![A-Za-z0-9]))?(?:-(?:[A-Za-z]{2}|[0-9]{3})(?![A-Za-z0-9]))?)"
@@ -126,6 +127,9 @@ class _Dressing:
     def beside(self, text: str, item: Message) -> Message:
         return dressing.beside(text, item)
 
+    def plain(self, item: Message) -> Message:
+        return dressing.plain(item)
+
     def offer(self, catalogue: Catalogue, tools: tuple[str, ...] = ()) -> Offer | None:
         if self._agent is None or dressing.barred(self._call):
             return None
@@ -152,6 +156,10 @@ def answered(step: RunTools, stack: Stack, wholes: Mapping[str, str | None] = UN
     loaded = step.loaded
     found: list[Ran] = []
     for call in step.calls:
+        if call.name in PAUSING:
+            first = all(ran.pause is None for ran in found)
+            found.append(questions.answer(call.id, call.name, call.arguments, alone=step.alone, first=first))
+            continue
         if call.name == READ_TOOL_RESULT:
             what = results_tool.asked(call.arguments)
             found.append(Ran(text=results_tool.answer(what, wholes.get(what.reference) if what is not None else None)))
@@ -167,6 +175,7 @@ def _specs(agent: Agent, catalogue: Catalogue, tools: tuple[str, ...]) -> tuple[
     return (
         *((skills_tool.spec([entry.slug for entry in skills]),) if skills else ()),
         *((results_tool.spec(),) if READ_TOOL_RESULT in tools else ()),
+        *questions.specs(tools),
     )
 
 

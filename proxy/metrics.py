@@ -1,222 +1,292 @@
-"""What is counted, in Prometheus' terms. Base units, closed label sets.
+"""What is counted: every metric of the gateway, by name. Base units, closed label sets.
 
 Labels are never a tenant, key, user, conversation or a name that a client chose: `model` is the entry of the
-configuration that served the call. A call counts in a dozen places, so counting is adding to a plain number; the
-library makes its metrics of them when it is asked to (it counts under a lock, at ten times the price). All counting
-is done on the event loop, and so is the reading. The library is imported at the first scrape: with its own HTTP server
-it weighs more than all that is counted here, and who is not scraped needs none of it.
+configuration that served the call, and what only the entry for everything else serves is `other`. How numbers are kept
+and scraped stands in `counted`; which of them a call adds to, in `tally`. A call counts in two dozen places, so each
+looks up nothing that could have been bound beforehand.
 """
 
 from __future__ import annotations
 
+import platform
 import time
-from bisect import bisect_left
-from collections.abc import Callable, Iterator
-from functools import cached_property
-from itertools import accumulate
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
 
+from proxy import __version__
+from proxy.core import benefit
 from proxy.core.usage import UsageRow
+from proxy.counted import OTHER, Count, Families
 
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+MODELS: Final = 200
+"""Pairs of model and upstream that are told apart; of a larger configuration the rest is `other`."""
 
-    _Made = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+_FIRST: Final = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80)
+_BETWEEN: Final = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5)
+_WHOLE: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 420, 600)
+_ADDED: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30, 120)
+_FILL: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)
+_TOKENS: Final = (256, 1024, 4096, 8192, 16384, 32768, 65536, 131072, 262144, 1048576, 4194304)
 
-_FIRST = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80)
-_WHOLE = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
-_FILL = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)
-
-
-class Count:
-    """A number that grows; as a gauge, one that also falls."""
-
-    __slots__ = ("created", "value")
-
-    def __init__(self) -> None:
-        self.value = 0.0
-        self.created = time.time()
-
-    def inc(self, amount: float = 1.0) -> None:
-        self.value += amount
-
-
-class Spread:
-    """How observations are spread over buckets; each counts in the first whose bound it does not exceed."""
-
-    __slots__ = ("bounds", "counts", "created", "total")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-        self.created = time.time()
-
-    def observe(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
+_CLASSES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "upstream_unreachable": "unreachable",
+        "upstream_timeout": "timeout",
+        "upstream_invalid_response": "invalid",
+        "upstream_rate_limited": "rate_limited",
+        "upstream_overloaded": "overloaded",
+        "upstream_auth_failed": "key_refused",
+        "invalid_api_key": "key_refused",
+        "insufficient_quota": "no_credit",
+        "context_length_exceeded": "overflow",
+        "upstream_error": "failed",
+        "internal_error": "ours",
+    }
+)
+"""Our error codes by class; all others are the provider's reasons to reject a request."""
 
 
-_Kind = Literal["counter", "gauge", "histogram"]
-
-C = TypeVar("C", Count, Spread)
-
-
-class Family(Generic[C]):
-    """The children of one metric, by the values of its labels."""
-
-    def __init__(self, name: str, about: str, labels: tuple[str, ...], make: Callable[[], C]) -> None:
-        self.name = name
-        self.about = about
-        self.names = labels
-        self.children: dict[tuple[str, ...], C] = {}
-        self._make: Callable[[], C] = make
-        if not labels:
-            self.labels()
-
-    def labels(self, *values: str) -> C:
-        found = self.children.get(values)
-        if found is None:
-            assert len(values) == len(self.names), self.name
-            found = self.children[values] = self._make()
-        return found
-
-
-class _Bound:
-    """The children of one (model, upstream) pair: looking one up costs more than counting."""
+class Bound:
+    """The children of one (model, upstream) pair: looking one up costs more than counting. Those that every call may
+    add to are made at once, so that what has not happened yet is 0 and not absent."""
 
     def __init__(self, metrics: Metrics, model: str, upstream: str) -> None:
-        self.first = metrics.first_token.labels(model)
+        self.metrics = metrics
+        self.model = model
+        self.first = metrics.first_token.labels(model, upstream)
+        self.pace = metrics.inter_token.labels(model, upstream)
         self.whole = metrics.upstream_seconds.labels(model, upstream)
         self.fill = metrics.window_fill.labels(model)
         self.input = metrics.tokens.labels(model, "input")
         self.output = metrics.tokens.labels(model, "output")
         self.cached = metrics.tokens.labels(model, "cached")
+        self.written = metrics.tokens.labels(model, "cache_write")
+        self.reasoning = metrics.tokens.labels(model, "reasoning")
         self.cost = metrics.cost.labels(model)
+        self.unpriced = metrics.unpriced.labels(model)
+        self.saved = metrics.saved.labels(model)
+        self.on_summaries = metrics.spent.labels(model, "summaries")
+        self.on_cache = metrics.spent.labels(model, "cache")
+        self.by_notes = metrics.unread.labels(model, "compaction")
+        self.by_memory = metrics.unread.labels(model, "memory")
+        whys: tuple[benefit.Why, ...] = ("first", "grown", "compacted", "changed", "lost")
+        self.uncached: Mapping[benefit.Why, Count] = {why: metrics.uncached.labels(model, why) for why in whys}
+        self.lost = self.uncached["lost"]
+        self.recovered = metrics.overflows.labels(model, "recovered")
+        self.reached_client = metrics.overflows.labels(model, "reached_client")
+        self.strikes = metrics.strikes.labels(model)
+        self.budget_spent = metrics.retries_refused.labels(upstream)
+        self.ok = metrics.upstream_calls.labels(upstream, "chat", "ok")
 
 
-class Metrics:
+class Metrics(Families):
     """All metrics of one process."""
 
     def __init__(self) -> None:
-        self._families: list[tuple[_Kind, Family[Count] | Family[Spread]]] = []
-        self.requests = self._counter("weirgate_requests", "Client requests by route and status.", "route", "status")
-        self.request_seconds = self._histogram(
+        super().__init__()
+        self._bound: dict[tuple[str, str], Bound] = {}
+        self.watch: Callable[[UsageRow], None] | None = None
+        """Is told every closed row, too."""
+        build = self.gauge("weirgate_build_info", "1; the version that runs, and on which Python.", "version", "python")
+        build.labels(__version__, platform.python_version()).value = 1.0
+        self._clients()
+        self._upstreams()
+        self._context()
+        self._store_and_configuration()
+
+    def _clients(self) -> None:
+        self.requests = self.counter("weirgate_requests", "Client requests by route and status.", "route", "status")
+        self.request_seconds = self.histogram(
             "weirgate_request_seconds", "Client requests from head to last byte.", _WHOLE, "route"
         )
-        self.in_flight = self._gauge("weirgate_in_flight", "Requests being served.")
-        self.first_token = self._histogram(
-            "weirgate_first_token_seconds", "From the upstream call to its first data frame.", _FIRST, "model"
+        self.in_flight = self.gauge("weirgate_in_flight", "Requests being served.").labels()
+        added = self.histogram(
+            "weirgate_added_seconds",
+            "Time of ours in a call, by stage: decode; then up to the first upstream call prepare, or compact where a "
+            "compaction was made or waited for; between one upstream call and the next; finish, until all is durable.",
+            _ADDED,
+            "stage",
         )
-        self.upstream_seconds = self._histogram(
+        self.decode, self.prepare = added.labels("decode"), added.labels("prepare")
+        self.compact, self.between = added.labels("compact"), added.labels("between")
+        self.finish = added.labels("finish")
+        self.repairs = self.counter("weirgate_repaired_messages", "Messages repaired before sending.").labels()
+
+    def _upstreams(self) -> None:
+        self.first_token = self.histogram(
+            "weirgate_first_token_seconds",
+            "From the upstream call to its first data frame, in streams that a client reads.",
+            _FIRST,
+            "model",
+            "upstream",
+        )
+        self.inter_token = self.histogram(
+            "weirgate_inter_token_seconds",
+            "Mean time between two output tokens of a stream.",
+            _BETWEEN,
+            "model",
+            "upstream",
+        )
+        self.upstream_seconds = self.histogram(
             "weirgate_upstream_seconds", "Upstream calls from start to end.", _WHOLE, "model", "upstream"
         )
-        self.upstream_calls = self._counter(
+        self.upstream_calls = self.counter(
             "weirgate_upstream_calls", "Upstream calls by purpose and outcome.", "upstream", "purpose", "status"
         )
-        self.tokens = self._counter("weirgate_tokens", "Tokens by kind.", "model", "kind")
-        self.cost = self._counter("weirgate_cost_dollars", "Cost of upstream calls.", "model")
-        self.window_fill = self._histogram(
+        self.upstream_errors = self.counter(
+            "weirgate_upstream_errors", "Upstream calls that failed, by class of error.", "upstream", "class"
+        )
+        self.retries_refused = self.counter(
+            "weirgate_retries_refused", "Calls that were not repeated because the retry budget was spent.", "upstream"
+        )
+        self.tokens = self.counter(
+            "weirgate_tokens",
+            "Tokens by kind; cached and cache_write are part of input, reasoning of output.",
+            "model",
+            "kind",
+        )
+        self.cost = self.counter("weirgate_cost_dollars", "Cost of upstream calls.", "model")
+        self.unpriced = self.counter("weirgate_unpriced_calls", "Upstream calls that no price is known for.", "model")
+
+    def _context(self) -> None:
+        self.window_fill = self.histogram(
             "weirgate_window_fill_ratio", "Prompt size as a share of the window.", _FILL, "model"
         )
-        self.compactions = self._counter("weirgate_compactions", "New compactions by what set them off.", "trigger")
-        self.summaries = self._counter(
+        self.overflows = self.counter(
+            "weirgate_overflows", "Calls that overflowed, by outcome: recovered or reached_client.", "model", "outcome"
+        )
+        self.compactions = self.counter(
+            "weirgate_compactions",
+            "Compactions by trigger (auto, recovered, manual, memory), writer of the notes (model, builtin, none) and "
+            "outcome: stored, unstored, none where no notes could be made, shared where another call made them.",
+            "model",
+            "trigger",
+            "writer",
+            "outcome",
+        )
+        self.compaction_tokens = self.histogram(
+            "weirgate_compaction_tokens", "Size of prompts before and after a compaction.", _TOKENS, "model", "moment"
+        )
+        self.summaries = self.counter(
             "weirgate_summaries", "Calls of summary models by outcome: accepted, or why not.", "outcome"
         )
-        self.paused = self._counter(
+        self.summaries.labels("accepted")
+        self.summary_seconds = self.histogram(
+            "weirgate_summariser_seconds", "Calls of summary models from start to end.", _WHOLE, "model"
+        )
+        self.strikes = self.counter(
+            "weirgate_compaction_strikes", "Compactions for which no narrative of a model was accepted.", "model"
+        )
+        self.pauses = self.counter(
+            "weirgate_compaction_pauses", "Branches on which compaction began to do less than usual, by why.", "why"
+        )
+        self.paused = self.counter(
             "weirgate_paused_calls", "Calls on branches where compaction does less than usual, by why.", "why"
         )
-        self.overflows = self._counter(
-            "weirgate_overflows", "Overflows by outcome: recovered or reached_client.", "outcome"
+        for why in ("no_notes", "still_above", "model_failures"):
+            self.pauses.labels(why)
+            self.paused.labels(why)
+        self.unread = self.counter(
+            "weirgate_unread_tokens", "Tokens that compaction and memory kept away from providers.", "model", "by"
         )
-        self.repairs = self._counter("weirgate_repaired_messages", "Messages repaired before sending.").labels()
-        self.unremembered = self._counter(
+        self.uncached = self.counter(
+            "weirgate_uncached_tokens", "Prompt tokens not read from the provider's cache, by why.", "model", "why"
+        )
+        self.saved = self.counter("weirgate_saved_dollars", "What unread tokens would have cost at the least.", "model")
+        self.spent = self.counter(
+            "weirgate_spent_dollars", "What compaction cost: calls for summaries, and cache re-written.", "model", "on"
+        )
+        self.references = self.counter(
+            "weirgate_references_read", "Whole results that models asked for, by outcome: found or missing.", "outcome"
+        )
+        self.found, self.missing = self.references.labels("found"), self.references.labels("missing")
+
+    def _store_and_configuration(self) -> None:
+        seconds = self.histogram(
+            "weirgate_store_seconds",
+            "What a call waited for the store, by operation: recall. (Writing is the stage finish of added seconds.)",
+            _ADDED,
+            "operation",
+        )
+        self.recall = seconds.labels("recall")
+        self.shed = self.counter(
+            "weirgate_shed_requests", "Calls refused unread because the process has too much to do."
+        ).labels()
+        self.breaker_state = self.gauge(
+            "weirgate_upstream_breaker_state", "Of the breaker: 0 closed, 1 half open, 2 open.", "upstream"
+        )
+        self.store_waiting = self.gauge(
+            "weirgate_store_waiting", "Calls that are answered once their rows are durable."
+        ).labels()
+        self.store_failures = self.counter("weirgate_store_failures", "Times that the store failed a call.").labels()
+        self.unremembered = self.counter(
             "weirgate_unremembered_calls", "Calls served while the store was down."
         ).labels()
-        self.reloads = self._counter(
+        self.reloads = self.counter(
             "weirgate_config_reloads", "Reloads of policies, agents and skills by result.", "result"
         )
-        self.reload_ok = self._gauge(
+        for result in ("taken", "refused"):
+            self.reloads.labels(result)
+        self.reload_ok = self.gauge(
             "weirgate_config_last_reload_successful", "Whether policies, agents and skills are what stands on disk."
-        )
+        ).labels()
         self.reload_ok.value = 1.0
-        self._bound: dict[tuple[str, str], _Bound] = {}
+        self.reloaded_at = self.gauge(
+            "weirgate_config_last_reload_success_timestamp_seconds",
+            "When policies, agents and skills were last taken into use.",
+        ).labels()
+        self.reloaded_at.value = time.time()
+
+    def of(self, model: str, upstream: str) -> Bound:
+        """Where calls are counted that the configuration's entry `model` leads to `upstream`."""
+        bound = self._bound.get((model, upstream))
+        if bound is None:
+            known = model != "*" and len(self._bound) < MODELS
+            bound = self._bound[model, upstream] = Bound(self, model if known else OTHER, upstream)
+        return bound
 
     def row(self, row: UsageRow, model: str) -> None:
         """Count a closed usage row; `model` is the configuration's entry that served it."""
-        bound = self._bound.get((model, row.upstream))
-        if bound is None:
-            bound = self._bound[model, row.upstream] = _Bound(self, model, row.upstream)
-        self.upstream_calls.labels(row.upstream, row.purpose, row.status).value += 1
+        self.count(row, self.of(model, row.upstream))
+
+    def count(self, row: UsageRow, bound: Bound) -> None:
+        """Count a closed usage row of those that are `bound` together."""
+        if row.purpose == "chat" and row.status == "ok":
+            bound.ok.value += 1.0
+        else:
+            self.upstream_calls.labels(row.upstream, row.purpose, row.status).value += 1
+        if row.purpose == "compaction":
+            self._summary(row, bound)
+        elif row.window and row.projected:
+            bound.fill.observe(row.projected / row.window)
         if row.duration is not None:
             bound.whole.observe(row.duration)
-        if row.first_token is not None:
-            bound.first.observe(row.first_token)
+            if row.stream and row.first_token is not None and row.purpose != "compaction":
+                bound.first.observe(row.first_token)
+                if row.output > 1:
+                    bound.pace.observe((row.duration - row.first_token) / (row.output - 1))
+        if row.error and row.status != "ok":  # else it is why a narrative was not taken
+            self.upstream_errors.labels(row.upstream, _CLASSES.get(row.error, "rejected")).value += 1
         if row.paused:
             self.paused.labels(row.paused).value += 1
-        if row.window and row.projected:
-            bound.fill.observe(row.projected / row.window)
         bound.input.value += row.input
         bound.output.value += row.output
-        bound.cached.value += row.cached
+        if row.cached:
+            bound.cached.value += row.cached
+        if row.cache_write:
+            bound.written.value += row.cache_write
+        if row.reasoning:
+            bound.reasoning.value += row.reasoning
         if row.cost:
             bound.cost.value += row.cost / 1e9
+        elif row.unpriced:
+            bound.unpriced.value += 1.0
+        if self.watch is not None:
+            self.watch(row)
 
-    @cached_property
-    def registry(self) -> CollectorRegistry:
-        """The library's, with these metrics in it."""
-        from prometheus_client import CollectorRegistry
-
-        registry = CollectorRegistry()
-        registry.register(self)
-        return registry
-
-    def exposition(self) -> bytes:
-        """The text that Prometheus scrapes."""
-        from prometheus_client import generate_latest
-
-        return generate_latest(self.registry)
-
-    def collect(self) -> Iterator[Metric]:
-        """All of it, as the library's registry asks for it."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-
-        make = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
-        for kind, family in self._families:
-            made = make[kind](family.name, family.about, labels=family.names)
-            for values, child in family.children.items():
-                _add(made, dict(zip(family.names, values, strict=True)), child)
-            yield made
-
-    def _counter(self, name: str, about: str, *labels: str) -> Family[Count]:
-        family = Family(name, about, labels, Count)
-        self._families.append(("counter", family))
-        return family
-
-    def _gauge(self, name: str, about: str) -> Count:
-        family = Family(name, about, (), Count)
-        self._families.append(("gauge", family))
-        return family.labels()
-
-    def _histogram(self, name: str, about: str, bounds: tuple[float, ...], *labels: str) -> Family[Spread]:
-        family = Family(name, about, labels, lambda: Spread(bounds))
-        self._families.append(("histogram", family))
-        return family
-
-
-def _add(made: _Made, labels: dict[str, str], child: Count | Spread) -> None:
-    from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
-    from prometheus_client.utils import floatToGoString
-
-    values = list(labels.values())
-    if isinstance(made, HistogramMetricFamily):
-        assert isinstance(child, Spread)
-        bounds = (*map(floatToGoString, child.bounds), "+Inf")
-        made.add_metric(values, list(zip(bounds, accumulate(child.counts), strict=True)), child.total)
-        made.add_sample(f"{made.name}_created", labels, child.created)
-    elif isinstance(child, Count):
-        if isinstance(made, CounterMetricFamily):
-            made.add_metric(values, child.value, child.created)
-        else:
-            made.add_metric(values, child.value)
+    def _summary(self, row: UsageRow, bound: Bound) -> None:
+        if row.duration is not None:
+            self.summary_seconds.labels(bound.model).observe(row.duration)
+        if row.cost:
+            bound.on_summaries.value += row.cost / 1e9

@@ -36,4 +36,5 @@ class Names:
 
     def fresh(self, prefix: str) -> str:
         """A new id: `prefix`, the time in milliseconds (48 bits) and 80 random bits, in hex."""
-        return f"{prefix}{int(self._wall() * 1000):012x}{self.draw(10).hex()}"
+        moment = int(self._wall() * 1000).to_bytes(6, "big")
+        return prefix + (moment + self.draw(10)).hex()

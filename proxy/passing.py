@@ -21,7 +21,7 @@ async def pass_on(
 ) -> bytes:
     """The body of the provider's answer, once `row` is durable. Raises a WeirgateError."""
     target = destination.target
-    lost = gateway.open_row(row)
+    lost = gateway.open_row(row, target)
     began = gateway.clock()
     status: Status = "failed"
     usage: Usage | None = None
@@ -30,6 +30,8 @@ async def pass_on(
     try:
         response = await target.upstream.send(request)
         http = response.status
+        if target.health is not None and target.health.doubted:
+            target.health.heard(began, http)
         try:
             body = await response.read()
         finally:
@@ -56,7 +58,9 @@ async def pass_on(
             http_status=http,
         )
         gateway.metrics.row(ended, destination.pattern)
-        closing = gateway.spawn(gateway.store.close_row(ended))
+        if target.health is not None:
+            target.health.ended(began, ended)
+        closing = gateway.spawn(gateway.closing.close_row(ended))
     try:
         await closing
     except StoreUnavailable as error:

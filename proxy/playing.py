@@ -12,10 +12,11 @@ from concurrent.futures import Executor
 from typing import Any, Final
 
 from proxy.core.errors import ClientLeft, WeirgateError
-from proxy.core.steps import Claim, Count, Flow, Outcome, Step, Summarise
+from proxy.core.steps import Claim, Count, Flow, Outcome, Recall, Step, Summarise
 
-_LABOURS: Final = (Claim, Count, Summarise)
-"""Steps whose answers are followed by planning: work in proportion to the history."""
+_LABOURS: Final = frozenset((Claim, Count, Summarise))
+"""Steps whose answers are followed by planning: work in proportion to the history. So is what is recalled again once
+a branch was claimed."""
 
 Work = Awaitable[tuple[bool, Any]]
 
@@ -25,6 +26,7 @@ class Play:
     request; `concluded` is called when a flow that went on alone has ended."""
 
     __slots__ = (
+        "_claimed",
         "_concluded",
         "_flow",
         "_perform",
@@ -47,6 +49,7 @@ class Play:
         self._spawn = spawn
         self._workers = workers
         self._concluded = concluded
+        self._claimed = False
         self._working: asyncio.Future[tuple[bool, Any]] | None = None
         self.alone = False
         """Nobody waits any more: nothing new is asked of anybody."""
@@ -56,37 +59,37 @@ class Play:
         """Whether a summary or a plan is under way."""
         return self._working is not None
 
-    async def run(self) -> Outcome:
-        """Advance the flow until it returns or raises; whatever ends it early, it is closed.
+    async def run(self, working: asyncio.Future[tuple[bool, Any]] | None = None) -> Outcome:
+        """Advance the flow until it returns or raises, from its beginning or from what comes of `working`; whatever
+        ends it early, it is closed.
 
         Planning and a summary go on behind a client that leaves: what comes of them is stored.
         """
+        flow = self._flow
         try:
-            return await self._advanced(*advance(self._flow.send, None))
+            done, step = advance(flow.send, None) if working is None else await self._worked(working)
+            while not done:
+                if type(step) in _LABOURS or (self._claimed and type(step) is Recall):
+                    self._claimed = self._claimed or type(step) is Claim
+                    self._working = self._spawn(self._laboured(step))
+                    done, step = await self._worked(self._working)
+                    continue
+                try:
+                    answer = await self._perform(step)
+                except (WeirgateError, ClientLeft) as error:
+                    done, step = advance(flow.throw, error)
+                else:
+                    done, step = advance(flow.send, answer)
+            outcome: Outcome = step
+            return outcome
         except asyncio.CancelledError:
-            if self._working is not None:
+            if self._working is not None and not self.alone:
                 self.alone = True
                 self._spawn(self._conclude(self._working))
             raise
         finally:
             if self._working is None:
                 self._end()
-
-    async def _advanced(self, done: bool, step: Any) -> Outcome:
-        flow = self._flow
-        while not done:
-            if type(step) in _LABOURS:
-                self._working = self._spawn(self._laboured(step))
-                done, step = await self._worked(self._working)
-                continue
-            try:
-                answer = await self._perform(step)
-            except (WeirgateError, ClientLeft) as error:
-                done, step = advance(flow.throw, error)
-            else:
-                done, step = advance(flow.send, answer)
-        outcome: Outcome = step
-        return outcome
 
     async def _worked(self, working: asyncio.Future[tuple[bool, Any]]) -> tuple[bool, Any]:
         """The end of `working`, which outlives whoever waits for it."""
@@ -112,14 +115,13 @@ class Play:
 
     async def _conclude(self, working: asyncio.Future[tuple[bool, Any]]) -> None:
         """Let a compaction that is under way be stored, though nobody waits for the call any more."""
+        concluded = self._concluded
         try:
-            await self._advanced(*await self._worked(working))
+            await self.run(working)
         except (WeirgateError, ClientLeft):
             return
         finally:
             if self._working is None:
-                concluded = self._concluded
-                self._end()
                 concluded()
 
     def _end(self) -> None:

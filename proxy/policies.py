@@ -83,6 +83,13 @@ class Cache(Section):
     """Seconds after its last use that the cache is thought to be gone."""
 
 
+class Pause(Section):
+    """A question of the model's to its user, for which the turn waits."""
+
+    expires: Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(number)] = _BUILT_IN.pause_expires
+    """Seconds after which the question is over, and what the user writes is a new turn; 0: never."""
+
+
 class EffortKeys(Section):
     """How these models are told how hard to think, where an agent or its caller wants a level."""
 
@@ -120,6 +127,7 @@ class PolicyFile(Section):
     failure_limit: Annotated[int, Field(ge=1, le=10), BeforeValidator(number)] = _BUILT_IN.failure_limit
     """Failures of the models in a row, after which this conversation is compacted without them."""
     cache: Cache = Cache()
+    pause: Pause = Pause()
     alternate: bool = _BUILT_IN.alternate
     """User and assistant must take turns (strict chat templates): neighbours of one role are merged."""
     effort: EffortKeys = EffortKeys()
@@ -344,6 +352,7 @@ def _policy(stated: PolicyFile, pattern: str, name: str, window: int | None) -> 
             cache_read=stated.cache.read,
             cache_write=stated.cache.write,
             cache_ttl=stated.cache.ttl,
+            pause_expires=stated.pause.expires,
             alternate=stated.alternate,
             effort_member=stated.effort.member,
             effort_elsewhere=stated.effort.elsewhere,

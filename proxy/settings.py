@@ -21,7 +21,7 @@ from pydantic import AfterValidator, Field, PrivateAttr, ValidationError
 
 from proxy.agents import Given, misled
 from proxy.agents import keys as agent_keys
-from proxy.agents.keys import AgentSettings, Prompted, SkillsSettings
+from proxy.agents.keys import AgentSettings, MemorySettings, Prompted, Remembering, SkillsSettings
 from proxy.configfile import (
     ConfigError,
     Document,
@@ -35,6 +35,7 @@ from proxy.configfile import (
     read,
     states,
 )
+from proxy.configfile import quotas as quota_keys
 from proxy.configfile.fields import (
     Count,
     Name,
@@ -49,10 +50,12 @@ from proxy.configfile.fields import (
     Table,
     Tries,
     base_url,
+    header_names,
     nothing,
     store_url,
     upstream_headers,
 )
+from proxy.configfile.quotas import BreakerSettings, Breaking, LimitSettings
 from proxy.configfile.references import resolve
 from proxy.core.policy import matches, specificity
 
@@ -141,6 +144,8 @@ class UpstreamSettings(Section):
     """Attempts for one call where the provider was unreachable, overloaded or rate limited, before any output."""
     retry_budget: Share = 0.2
     """Share of calls that may be second attempts, so that a failing provider is not flooded."""
+    breaker: Breaking = BreakerSettings()
+    """When it is left alone because it fails; off: never."""
 
 
 class ModelSettings(Section):
@@ -155,14 +160,17 @@ class ModelSettings(Section):
 class StoreSettings(Section):
     """Where compactions, hidden state and usage rows are kept."""
 
-    url: Annotated[str, AfterValidator(store_url)] = "sqlite:///weirgate.db"
-    """sqlite:///path is relative to the working directory, sqlite:////path is absolute."""
+    url: Annotated[str, AfterValidator(store_url), Field(repr=False)] = "sqlite:///weirgate.db"
+    """sqlite:///path is relative to the working directory, sqlite:////path is absolute. Several replicas share one
+    postgresql://user:password@host/database; the password may come from a reference, such as ${env:PGPASSWORD}."""
+    migrate: bool = True
+    """Bring the database to this version's schema at start; false refuses to start until `weirgate db upgrade` has."""
+    connections: Count = 10
+    """Connections to PostgreSQL of this process at most; SQLite has one."""
     required: bool = True
     """Refuse calls (503) while the store is down; false passes them through unremembered, and counts them."""
     content: Literal["normal", "strict"] = "normal"
     """strict keeps no message content at rest: no compactions, no cut results."""
-    transcripts: Literal["owned", "all"] = "owned"
-    """owned stores full transcripts only of conversations that the gateway owns."""
     retention_days: Positive | None = None
     """Days after its last use that a conversation is deleted; null keeps it until it is purged."""
 
@@ -178,6 +186,7 @@ class KeySettings(Section):
     """What the client sends as its API key."""
     models: tuple[Pattern, ...] = ("*",)
     """Patterns of the models it may ask for."""
+    limits: LimitSettings = LimitSettings()
 
 
 class AdminSettings(Section):
@@ -186,11 +195,27 @@ class AdminSettings(Section):
     secret: Secret | None = None
 
 
+class ConversationSettings(Section):
+    """Conversations that the gateway keeps: clients send only what is new."""
+
+    memory: Remembering = MemorySettings()
+    """How much of earlier turns a plain model is told again; an agent has its own. off: all of them, word for word."""
+
+
 class UsageSettings(Section):
     """Usage rows."""
 
     strict: bool = False
     """Wait until the opening of a row is durable before the call goes out."""
+
+
+class OtelSettings(Section):
+    """Spans of upstream calls for an OpenTelemetry collector. Needs weirgate[otel]."""
+
+    endpoint: Annotated[str, AfterValidator(base_url)] | None = None
+    """Where the collector takes traces over HTTP, such as http://collector:4318/v1/traces; null: no spans."""
+    headers: Annotated[Table[Secret], AfterValidator(header_names)] = Field(default_factory=nothing)
+    """Headers of what is sent there, such as Authorization."""
 
 
 class Settings(Section):
@@ -210,11 +235,15 @@ class Settings(Section):
     agents: Table[AgentSettings] = Field(default_factory=nothing)
     """Virtual models by name; each may also have a file of its own, agents/NAME.yaml beside this one."""
     skills: SkillsSettings = SkillsSettings()
+    conversations: ConversationSettings = ConversationSettings()
     store: StoreSettings = StoreSettings()
     keys: tuple[KeySettings, ...] = ()
     """Client keys; more can be made with `weirgate keys add`."""
+    key_limits: LimitSettings = LimitSettings()
+    """Limits of every key that states none of its own."""
     admin: AdminSettings = AdminSettings()
     usage: UsageSettings = UsageSettings()
+    otel: OtelSettings = Field(default_factory=OtelSettings)
     _origin: Path | None = PrivateAttr(default=None)
 
     @property
@@ -341,7 +370,9 @@ def is_loopback(host: str) -> bool:
 
 def schema() -> dict[str, Any]:
     """JSON Schema of weirgate.yaml. Editors use it after `# yaml-language-server: $schema=weirgate.schema.json`."""
-    made = described(described(Settings.model_json_schema(), Path(__file__)), Path(agent_keys.__file__))
+    made = Settings.model_json_schema()
+    for module in (__file__, agent_keys.__file__, quota_keys.__file__):
+        made = described(made, Path(module))
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made, "title": "weirgate.yaml"}
 
 

@@ -10,6 +10,7 @@ import re
 from typing import Final, Protocol
 
 from proxy.core.events import Event, Said
+from proxy.core.pauses import Pause
 from proxy.core.relay import Relay
 from proxy.core.steps import Outcome, Prompt, Reply, Report
 from proxy.dialects.chat.reply import Frames, done_frame, joined_answer
@@ -54,11 +55,15 @@ class Whole:
         """The answer of this round, as far as it was read."""
         return _NOTHING
 
+    def spoken(self) -> Reply:
+        """What was shown of the answer so far, of all its rounds."""
+        return _NOTHING
+
     def whole(self, outcome: Outcome) -> bytes:
         """The JSON body: the upstream's own, or where our tools were called one message of all rounds."""
         if not outcome.joined or outcome.reply is None:
             return self.body
-        return joined_answer(self.body, outcome.reply, outcome.rounds, outcome.read)
+        return joined_answer(self.body, outcome.reply, outcome.rounds, outcome.read, outcome.pause)
 
 
 class Showing(Whole):
@@ -89,6 +94,10 @@ class Showing(Whole):
         """The answer of this round, as far as it was read."""
         return self._relay.reply()
 
+    def spoken(self) -> Reply:
+        """What was shown of the answer so far, of all its rounds."""
+        return self._relay.spoken()
+
     def read(self, event: SseEvent) -> Event:
         """What a frame says. Raises InvalidReply."""
         return self._frames.read(event)
@@ -109,10 +118,9 @@ class Showing(Whole):
             self._frames.owe_role()
         return self._frames.write(event)
 
-    async def give(self) -> None:
-        """Give the client what waits, once there is content in it."""
-        if self._waiting and self._relay.said:
-            await self._write()
+    def due(self) -> bytes:
+        """What the client is to be given now: all that waits, once there is content in it."""
+        return self._taken() if self._waiting and self._relay.said else b""
 
     async def begin(self, prompt: Prompt, *, next_round: bool = False) -> None:
         """An attempt begins: what it says is shown behind what was shown (`next_round`: our tools have answered), else
@@ -135,22 +143,22 @@ class Showing(Whole):
         last = self._relay.next_round()
         self._waiting += [self._frames.write(event) if self._given else self._first(event) for event in last]
         if last:
-            await self._write()
+            await self.client.write(self._taken())
         if not self._given:
             self._frames.owe_role()
         self._earlier = [*self._waiting]
         self._begun = True
         self._frames.next_round()
 
-    async def _write(self) -> None:
+    def _taken(self) -> bytes:
         self._begun = self._written = True
         data = b"".join(self._waiting)
         self._waiting, self._earlier = [], []
-        await self.client.write(data)
+        return data
 
-    def end(self) -> tuple[bytes, ...]:
-        """What is left of the stream, its end mark last."""
-        held = [self._frames.write(event) if self._given else self._first(event) for event in self._relay.end()]
+    def end(self, pause: Pause | None = None) -> tuple[bytes, ...]:
+        """What is left of the stream, its end mark last; before the finish what the user is asked by `pause`."""
+        held = [self._frames.write(event) if self._given else self._first(event) for event in self._relay.end(pause)]
         return (*self._waiting, *held, *self._told, done_frame())
 
 

@@ -85,14 +85,14 @@ class Snapshots:
         self._wall = wall
         self.sighted = Sighted(redact=redact)
         self._noted = Noted()
-        self._scopes: dict[Caller, bytes] = {}
+        self._scopes: dict[Caller, tuple[bytes, bytes]] = {}
 
     def of(self, call: Call, destination: Destination, summariser: Destination | None = None) -> Snapshot:
         """What this call may know of the world."""
         policy, card = destination.policy, destination.target.card
         upstream = destination.target.upstream.name
         estimate, exact = self.calibrations.ratios(upstream, card.name)
-        caller = call.caller
+        scope, start = self._identity(call.caller)
         snap = Snapshot(  # a call with more than fifteen keywords makes a dictionary of them
             policy=policy,
             card=card,
@@ -100,9 +100,9 @@ class Snapshots:
             ratio=estimate,
             exact_ratio=exact,
             upstream=upstream,
-            model=card.name,
             agent=call.model,
-            scope=self.scope_of(caller),
+            scope=scope,
+            start=start,
             fresh=self._names.fresh("conv_"),
             mode=_mode(call, destination),
             scan=self.sighted.scan,
@@ -114,7 +114,8 @@ class Snapshots:
         if agent is None and not base:
             return snap
         stack = self.layering.stack(call, base=base, agent=agent, shelf=destination.shelf, policy=policy, card=card)
-        return msgspec.structs.replace(snap, stack=stack, recollection=self.recollection, holds=self.stored.holds)
+        held = self.stored.holds
+        return msgspec.structs.replace(snap, stack=stack, recollection=self.recollection, holds=held, now=self._wall())
 
     def summarisers(self, own: Destination, other: Destination | None) -> tuple[Summariser, ...]:
         """Who may be asked for a narrative: the policy's summary model, then the conversation's own."""
@@ -132,13 +133,17 @@ class Snapshots:
         return tuple(found)
 
     def scope_of(self, caller: Caller) -> bytes:
-        """The root of this caller's identities; the same few callers ask again and again."""
+        """The root of this caller's identities."""
+        return self._identity(caller)[0]
+
+    def _identity(self, caller: Caller) -> tuple[bytes, bytes]:
+        """The root of this caller's identities, and the first of them; the same few callers ask again and again."""
         found = self._scopes.get(caller)
         if found is None:
             if len(self._scopes) >= _CALLERS:
                 self._scopes.clear()
-            found = chain.scope(self._secret, caller.tenant, caller.key, caller.end_user)
-            self._scopes[caller] = found
+            scope = chain.scope(self._secret, caller.tenant, caller.key, caller.end_user)
+            found = self._scopes[caller] = scope, chain.begin(scope)
         return found
 
 

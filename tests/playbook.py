@@ -148,9 +148,9 @@ def a_snap(window: int | None = None, **more: Any) -> Snapshot:
         "ratio": Ratio(),
         "exact_ratio": Ratio(),
         "upstream": "main",
-        "model": "m",
         "agent": "m",
         "scope": SCOPE,
+        "start": chain.begin(SCOPE),
         "fresh": "conv_new",
     }
     return Snapshot(**(known | more))

@@ -126,13 +126,14 @@ def violation(body: Mapping[str, Any]) -> str | None:
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         return "messages: an empty or missing list"
-    waiting: list[str] = []
+    waiting: list[str | None] = []
     for index, message in enumerate(messages):
         where = f"messages[{index}]"
         if not isinstance(message, dict) or message.get("role") not in ROLES:
             return f"{where}: unknown role"
-        if message["role"] == "tool":
-            call = message.get("tool_call_id")
+        if message["role"] in ("tool", "function"):
+            # A call of the old function API has no id, and is answered by no tool.
+            call = message.get("tool_call_id") if message["role"] == "tool" else None
             if call not in waiting:
                 return f"{where}: a tool result without its call before it"
             waiting.remove(call)
@@ -143,6 +144,7 @@ def violation(body: Mapping[str, Any]) -> str | None:
             return f"{where}: {fault}"
         if message["role"] == "assistant":
             waiting = [call.get("id") for call in message.get("tool_calls") or ()]
+            waiting += [None] if message.get("function_call") else []
     if waiting:
         return f"messages: {len(waiting)} tool calls at the end have no result"
     return None

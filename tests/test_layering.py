@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proxy.core.agent import Agent, Skill
-from proxy.core.conversation import Message
+from proxy.core.conversation import Approval, Clarification, Message, ToolCall
 from proxy.core.policy import ModelCard, Policy
 from proxy.core.stack import Entry, Stack
 from proxy.core.steps import Call, Caller, Ran, RunTools
@@ -194,6 +194,32 @@ def test_a_bad_name_is_answered_in_words_and_what_may_not_be_seen_is_as_what_is_
     (withdrawn,) = answers(loads(), shelf=gone)  # checked again on each load, whatever the catalogue said
     assert withdrawn.skill is None
     assert "secret" not in withdrawn.text
+
+
+def asks(id: str, name: str = "ask_user") -> ToolCall:
+    return ToolCall(id=id, name=name, arguments='{"question": "Which?", "action": "Go", "reason": "Late"}')
+
+
+def test_one_question_is_asked_and_what_stands_beside_it_is_answered() -> None:
+    skill, question, other = answers(loads("a"), asks("q1"), asks("q2", "request_approval"))
+    assert skill.skill == TONE.id
+    assert question == Ran(pause=Clarification(id="q1", question="Which?"))
+    assert "one question at a time" in other.text
+    nothing, approval = answers(ToolCall(id="q1", name="ask_user", arguments="{}"), asks("q2", "request_approval"))
+    assert "was not asked" in nothing.text
+    assert approval == Ran(pause=Approval(id="q2", action="Go", reason="Late"))
+    layering = Layering(float)
+    (beside,) = answered(RunTools(calls=(asks("q1"),), alone=False), stack(layering, sent()))
+    assert "your other tool calls run first" in beside.text
+
+
+def test_the_tools_that_ask_are_offered_as_the_conversation_has_them() -> None:
+    layering = Layering(float)
+    dressing = stack(layering, sent()).dressing
+    found = dressing.offer((), ("ask_user", "request_approval"))
+    assert found is not None
+    assert found.names == {"ask_user", "request_approval"}
+    assert dressing.offer((), ("ask_user",)) != found
 
 
 def test_a_text_beside_a_message_is_written_by_the_dialect() -> None:

@@ -58,6 +58,7 @@ pinned: {max_share: 0.3}
 ledger: {max_share: 0.4}
 summary: {builtin: false}
 cache: {read: 0.1, write: 1.25, ttl: 300}
+pause: {expires: 30}
 alternate: true
 effort: {member: thinking, elsewhere: none, levels: [high, none, low]}
 """
@@ -77,6 +78,7 @@ effort: {member: thinking, elsewhere: none, levels: [high, none, low]}
         cache_read=0.1,
         cache_write=1.25,
         cache_ttl=300.0,
+        pause_expires=30.0,
         alternate=True,
         effort_member="thinking",
         effort_elsewhere="none",
@@ -109,6 +111,7 @@ def test_a_stated_window_holds_for_every_policy_without_its_own(tmp_path: Path) 
         ("window: 1.5", "default.yaml:1: window: should be a valid integer, got a number with a fractional part"),
         ("mode: on", "default.yaml:1: mode: should be 'enforce', 'observe' or 'off'"),
         ("cache: {ttl: 0}", "default.yaml:1: cache.ttl: should be greater than 0"),
+        ("pause: {expires: -1}", "default.yaml:1: pause.expires: should be greater than or equal to 0"),
         ("effort: {membr: auto}", 'default.yaml:1: effort.membr: unknown key; did you mean "member"?'),
         ("effort: {levels: low}", "default.yaml:1: effort.levels: should be a valid tuple"),
         ("target: 0.85", "default.yaml:1: target: target 0.85 must be below compact_at 0.85"),
@@ -276,7 +279,7 @@ def test_the_shipped_default_states_every_key_with_the_value_of_the_core() -> No
     stated = yaml.safe_load((shipped() / "default.yaml").read_text())
     assert stated.keys() == schema()["properties"].keys()
     sections = {"effort": "EffortKeys"} | {
-        name: name.capitalize() for name in ("tail", "pinned", "ledger", "summary", "cache")
+        name: name.capitalize() for name in ("tail", "pinned", "ledger", "summary", "cache", "pause")
     }
     for section, name in sections.items():
         assert stated[section].keys() == schema()["$defs"][name]["properties"].keys()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.chain import message
-from proxy.core.conversation import Reasoning, Text
+from proxy.core.conversation import Clarification, Reasoning, Text
 from proxy.core.hidden import shown
 from proxy.core.steps import Outcome, Prompt, Reply, Report
 from proxy.core.usage import Usage
@@ -44,7 +44,8 @@ class Shown:
     async def hear(self, *chunks: Any) -> None:
         for event in SseReader(1 << 20).feed(events(*chunks)):
             self.showing.feed(self.showing.read(event))
-            await self.showing.give()
+            if data := self.showing.due():
+                await self.reader.write(data)
 
     async def round(self, *chunks: Any, first: bool = False, **more: Any) -> None:
         await self.showing.begin(prompt(**more), next_round=not first)
@@ -318,3 +319,30 @@ async def test_a_stream_and_a_body_say_the_same(
     assert streamed["finish"] == choice["finish_reason"] == finish
     for name in ("prompt_tokens", "completion_tokens", "total_tokens"):
         assert client.frames[-1]["usage"][name] == whole["usage"][name]
+
+
+@pytest.mark.parametrize("finish", ["tool_calls", "stop"])
+@pytest.mark.parametrize("words", [None, "Hm."])
+async def test_what_the_user_is_asked_is_one_more_piece_of_the_message_with_its_data(
+    words: str | None, finish: str
+) -> None:
+    pause = Clarification(id="q1", question="Which?", options=("a", "b"))
+    asks = tool_call("q1", "ask_user", {"question": "Which?", "options": ["a", "b"]})
+    client = Shown()
+    made = chunks(words, asks, id="x", usage=usage(50, 5))
+    await client.showing.begin(prompt(OWN | {"ask_user"}))
+    await client.hear(*made)
+    client.reader.read += client.showing.end(pause)
+    streamed = put_together(client.frames[:-1])
+    text = "Hm.\n\nWhich?\n\n1. a\n2. b" if words else "Which?\n\n1. a\n2. b"
+    assert (streamed["text"], streamed["calls"], streamed["finish"]) == (text, [], "stop")
+    data = {"id": "q1", "kind": "clarification_request", "question": "Which?", "options": ["a", "b"]}
+    deltas = [choice["delta"] for frame in client.frames for choice in frame["choices"]]
+    assert [delta["weirgate"] for delta in deltas if "weirgate" in delta] == [{"pause": data}]
+    client.showing.body = json.dumps(chat_reply(words, calls=[asks], usage=usage(50, 5), finish=finish)).encode()
+    said = message("assistant", (Text(text=text),))
+    outcome = Outcome(report=report(), reply=Reply(message=said, finish="stop", usage=None), joined=True, pause=pause)
+    choice = json.loads(client.showing.whole(outcome))["choices"][0]
+    assert (choice["message"]["content"], choice["finish_reason"]) == (text, "stop")
+    assert choice["message"]["weirgate"] == {"pause": data}
+    assert "tool_calls" not in choice["message"]

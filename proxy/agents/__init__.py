@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 from pydantic import ValidationError
 
-from proxy.agents.keys import MAX_TEXT, AgentSettings, PromptSettings
+from proxy.agents.keys import MAX_TEXT, AgentSettings, MemorySettings, PromptSettings
 from proxy.configfile import ConfigError, Place, Problem, did_you_mean, dotted, explain, read, states
 from proxy.configfile.folders import print_of, yaml_files
 from proxy.core.agent import Agent, MemoryLimits
@@ -53,6 +53,11 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     base: PromptSettings | None = None
     models: tuple[str, ...] = ()
     file: Path | None = None
+
+
+def memory_of(settings: MemorySettings | None) -> MemoryLimits | None:
+    """What a key `memory` says; None: everything is told word for word."""
+    return None if settings is None else MemoryLimits(**settings.model_dump())
 
 
 def load(given: Given) -> Agents:
@@ -182,7 +187,7 @@ class Reading:
             place=settings.skills_place,
             effort=settings.effort,
             tools=settings.tools,
-            memory=None if settings.memory is None else MemoryLimits(**settings.memory.model_dump()),
+            memory=memory_of(settings.memory),
             tenants=settings.visible_to.tenants,
             users=settings.visible_to.users,
         )

@@ -87,7 +87,8 @@ async def _examine(patient: Patient, *, tell: bool) -> list[Finding]:
 
 
 async def _findings(patient: Patient) -> AsyncIterator[Finding]:
-    for finding in (*_versions(), _sqlite(), _open_files(), *_configured(patient), *_catalogue()):
+    sqlite = () if _on_postgres(patient) else (_sqlite(),)
+    for finding in (*_versions(), *sqlite, _open_files(), *_configured(patient), *_catalogue()):
         yield finding
     yield await _tokens()
     async for finding in _records(patient):
@@ -103,6 +104,13 @@ def _versions() -> Iterator[Finding]:
     python = ".".join(map(str, sys.version_info[:3]))
     libraries = ", ".join(f"{name} {version(name)}" for name in _LIBRARIES)
     yield Finding(state="ok", name="versions", found=f"weirgate {__version__}, Python {python}, {libraries}")
+
+
+def _on_postgres(patient: Patient) -> bool:
+    try:
+        return find(patient.config, patient.url, patient.environ).file is None
+    except (ConfigError, NotDone):
+        return False  # said where it is looked at
 
 
 def _sqlite() -> Finding:
@@ -210,8 +218,8 @@ def _served(server: Running) -> Iterator[Finding]:
 
 
 async def _filed(place: Where) -> AsyncIterator[Finding]:
-    if not place.database.is_file():
-        folder = place.database.parent.resolve()
+    if place.file is not None and not place.known:
+        folder = place.file.parent.resolve()
         if os.access(folder, os.W_OK | os.X_OK):
             yield Finding(state="ok", name="database", found=f"{place.database}: made at the first start")
         else:
@@ -221,14 +229,25 @@ async def _filed(place: Where) -> AsyncIterator[Finding]:
     try:
         async with opened(place) as store:
             await store.ready()
-            known = await store.calibrations()
+            known, engine = await store.calibrations(), await store.engine()
     except (NotDone, StoreUnavailable) as failure:
-        step = "name the server that has it with --url" if "in use" in str(failure) else "free the disk, or restore it"
-        yield Finding(state="fail", name="database", found=str(failure), next=step)
+        yield Finding(state="fail", name="database", found=str(failure), next=_next_step(place, str(failure)))
         return
-    yield Finding(state="ok", name="database", found=f"{place.database} can be written")
+    found = f"{place.database} can be written ({engine.name})"
+    step = "turn it on: what clients were answered could be lost with the machine" if engine.doubt else ""
+    state: Literal["ok", "warn"] = "warn" if engine.doubt else "ok"
+    yield Finding(state=state, name="database", found="; ".join(filter(None, (found, engine.doubt))), next=step)
     for finding in _learned(known):
         yield finding
+
+
+def _next_step(place: Where, trouble: str) -> str:
+    """What to do where the database cannot be used."""
+    if "db upgrade" in trouble:
+        return "run `weirgate db upgrade`"
+    if place.file is None:
+        return f"look whether {place.database} runs and lets this machine, user and password in"
+    return "name the server that has it with --url" if "in use" in trouble else "free the disk, or restore it"
 
 
 def _learned(known: tuple[Calibration, ...] | list[Calibration]) -> Iterator[Finding]:

@@ -125,9 +125,9 @@ def _snapshot(call: Call, policy: Policy, card: ModelCard, window: int, *, ratio
         ratio=Ratio(value=ratio, samples=1),
         exact_ratio=Ratio(),
         upstream="none",
-        model=card.name,
         agent=call.model,
         scope=_SCOPE,
+        start=chain.begin(_SCOPE),
         fresh="conv_dry_run",
         mode=Mode.ENFORCE,
     )

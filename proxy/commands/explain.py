@@ -128,7 +128,7 @@ def ask(at: Site, questions: Sequence[Question], headers: Mapping[str, str]) -> 
     from proxy.commands import inside
 
     overrides = {} if at.config is not None or _configured(at.environ) else {_UPSTREAM: _NOWHERE}
-    known = at.place.database.is_file()
+    known = at.place.known
     source = f"from {at.place.database}" if known else "as if no conversation were known"
     say(f"no server answers at {at.place.server}; {source}")
     if at.key is not None:

@@ -17,7 +17,7 @@ from proxy.commands.where import Where
 from proxy.core.errors import StoreUnavailable
 from proxy.server.lifecycle import Drain
 from proxy.settings import Settings
-from proxy.store.sqlite import from_url
+from proxy.store.address import from_url
 
 _EMPTY = "sqlite://"
 
@@ -43,7 +43,7 @@ async def answers(settings: Settings, place: Where, questions: Sequence[Question
 
 
 async def _started(settings: Settings, place: Where) -> Application:
-    known = place.database.is_file()
+    known = place.known
     application = Application(settings, Drain(), None if known else from_url(_EMPTY))
     try:
         try:

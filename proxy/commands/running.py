@@ -59,6 +59,9 @@ class Running:
     def post(self, path: str, body: object = None, headers: Mapping[str, str] = NONE) -> dict[str, Any]:
         return self._answer("POST", f"/v1/weirgate/{path}", body, headers)
 
+    def patch(self, path: str, body: object) -> dict[str, Any]:
+        return self._answer("PATCH", f"/v1/weirgate/{path}", body)
+
     def put(self, path: str, body: object) -> dict[str, Any]:
         return self._answer("PUT", f"/v1/weirgate/{path}", body)
 

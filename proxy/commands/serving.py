@@ -52,6 +52,7 @@ def run(config: Path | None, environ: Mapping[str, str], overrides: Mapping[str,
             _limits(settings),
             drain,
             on_reload=application.reload,
+            overload=application.overload,
             announce=lambda host, port: say(f"listening on http://{_address(host)}:{port}"),
         )
     except (OSError, SystemExit) as error:

@@ -6,12 +6,13 @@ clients, so they are never markup, never control codes, and never a formula.
 
 from __future__ import annotations
 
-import csv
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Final, TextIO
 
 import msgspec
+
+from proxy.server.exports import lines
 
 _BAR: Final = 30
 """Characters of a bar."""
@@ -78,16 +79,8 @@ def _aligned(
 
 def write_csv(names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """CSV (RFC 4180, but lines end in LF) on stdout; None is an empty cell."""
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows([_cell(value) for value in row] for row in rows)
-
-
-def _cell(value: object) -> object:
-    """A text that a spreadsheet would run as a formula is kept a text (the habit of OWASP's CSV injection page)."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+    sys.stdout.write(lines([names]).decode())
+    sys.stdout.writelines(lines([row]).decode() for row in rows)
 
 
 def plain(text: str) -> str:

@@ -21,8 +21,12 @@ import msgspec
 from proxy.commands.outcome import DONE, WRONG, NotDone, say
 from proxy.commands.table import Column, number, show, write_csv
 from proxy.commands.where import Where, configuration, find, opened, running
+from proxy.core.errors import ClientError
 from proxy.core.usage import UsageRow
+from proxy.server.exports import dollars as exact
+from proxy.server.exports import export
 from proxy.store import UsageQuery, UsageSum
+from proxy.store.reports import FILTERS, grouped
 
 _UNITS: Final[Mapping[str, int]] = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _AGO: Final = re.compile(r"(\d{1,6})([smhdw])")
@@ -30,18 +34,27 @@ _MOST: Final = 100_000
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line asks for. `since` and `until` as typed; `limit` None is the default of the format."""
+    """What the command line asks for. `since`, `until` and `where` (NAME=VALUE) as typed; `limit` None is the
+    default of the format."""
 
     by: str | None = None
     since: str | None = None
     until: str | None = None
     limit: int | None = None
     format: str = "table"
+    where: tuple[str, ...] = ()
 
 
 def run(asked: Asked, url: str | None, config: Path | None, environ: Mapping[str, str]) -> int:
     """Print what was asked for. Raises NotDone, ConfigError, WeirgateError."""
     now = time.time()
+    if asked.by is not None:
+        try:
+            grouped(asked.by)
+        except ClientError as error:
+            raise NotDone(error.message, WRONG) from None
+        if asked.format == "focus":
+            raise NotDone("FOCUS tells single calls: leave out --by", WRONG)
     people = asked.format == "table"
     query = UsageQuery(
         by=asked.by,
@@ -49,6 +62,7 @@ def run(asked: Asked, url: str | None, config: Path | None, environ: Mapping[str
         until=moment(asked.until, now),
         limit=asked.limit or (50 if people and asked.by is None else _MOST),
     )
+    query = msgspec.structs.replace(query, **_wanted(asked.where))
     place = find(configuration(config), url, environ)
     rows = _asked(place, query, named=url is not None)
     if query.by is None:
@@ -58,11 +72,23 @@ def run(asked: Asked, url: str | None, config: Path | None, environ: Mapping[str
     return DONE
 
 
+def _wanted(where: tuple[str, ...]) -> dict[str, str]:
+    """The values that rows must have. Raises NotDone."""
+    wanted = {}
+    for text in where:
+        name, _, value = text.partition("=")
+        if name not in ("tenant", *FILTERS) or not value:
+            raise NotDone(f"'{text[:60]}' asks for nothing: NAME=VALUE, with tenant, {', '.join(FILTERS)}", WRONG)
+        wanted[name] = value
+    return wanted
+
+
 def _asked(place: Where, query: UsageQuery, *, named: bool) -> list[Any]:
     server = running(place, named=named)
     if server is not None:
         say(f"from the server at {server.root}")
-        answer = server.get("usage", by=query.by, since=query.since, until=query.until, limit=query.limit)
+        said = {name: getattr(query, name) for name in ("by", "since", "until", "limit", "tenant", *FILTERS)}
+        answer = server.get("usage", **said)
         return list(answer.get("data", ()))
     found = asyncio.run(_read(place, query))
     say(f"no server answers at {place.server}; from {place.database}")
@@ -110,10 +136,6 @@ def digits_for(largest: int) -> int:
     return 2 if largest >= 100 * 10**9 else 4 if largest >= 10**9 else 6
 
 
-def exact(nano: int | None) -> str | None:
-    return None if nano is None else f"{Decimal(nano).scaleb(-9):f}"
-
-
 # -- sums ------------------------------------------------------------------------------------------------------------
 
 _COUNTS: Final = ("estimated", "unpriced", "failed", "compactions", "recovered")
@@ -124,14 +146,18 @@ def _show_sums(rows: Sequence[UsageSum], by: str, form: str) -> None:
     if form == "json":
         _json(by, [_told(row) for row in rows], _told(total))
     elif form == "csv":
-        names = [name for name in UsageSum.__struct_fields__ if name not in ("key", "cost")]
-        write_csv([by, *names, "cost_usd"], [[row.key, *_values(row, names), exact(row.cost)] for row in rows])
+        left_out = ("key", "cost", "group", "first", "last", *by.split(","))
+        names = [name for name in UsageSum.__struct_fields__ if name not in left_out]
+        write_csv(
+            [*by.split(","), *names, "cost_usd"],
+            [[*(row.group or (row.key,)), *_values(row, names), exact(row.cost)] for row in rows],
+        )
     else:
         _sum_table(rows, by, total)
 
 
 def _total(rows: Sequence[UsageSum]) -> UsageSum:
-    figures = [name for name in UsageSum.__struct_fields__ if name not in ("key", "tenant")]
+    figures = [name for name in UsageSum.__struct_fields__ if name not in ("key", "tenant", "group", "first", "last")]
     sums: dict[str, Any] = {name: sum(getattr(row, name) for row in rows) for name in figures}
     return UsageSum(key="total", **sums)
 
@@ -140,7 +166,7 @@ def _sum_table(rows: Sequence[UsageSum], by: str, total: UsageSum) -> None:
     if not rows:
         say("no calls in this time")
         return
-    tenants = any(row.tenant is not None for row in rows)
+    tenants = "tenant" not in by.split(",") and any(row.tenant is not None for row in rows)
     digits = digits_for(total.cost)
     columns = [Column(name=by, right=False)]
     columns += [Column(name="tenant", right=False)] if tenants else []
@@ -164,13 +190,16 @@ def _show_rows(rows: Sequence[UsageRow], query: UsageQuery, form: str) -> None:
     total |= {"calls": len(rows), "cost": sum(row.cost or 0 for row in rows)}
     if form == "json":
         _json(None, [_told(row) for row in rows], {**total, "cost_usd": exact(total["cost"])})
-    elif form == "csv":
-        names = [name for name in UsageRow.__struct_fields__ if name != "cost"]
-        write_csv([*names, "cost_usd"], [[*_values(row, names), exact(row.cost)] for row in rows])
+    elif form != "table":
+        made = export(form)
+        sys.stdout.write(made.head.decode())
+        sys.stdout.writelines(made.rows((row,), True).decode() for row in rows)
     else:
         _row_table(rows, total)
-        if len(rows) == query.limit:
-            say(f"the newest {number(query.limit)} calls; --limit shows more, --by model adds them up")
+    if len(rows) == query.limit:
+        # Of an export above all: a bill with the oldest calls missing looks like a whole one.
+        more = "--limit shows more" if query.limit < _MOST else "--until shows older ones"
+        say(f"the newest {number(query.limit)} calls; {more}, --by model adds them up")
 
 
 def _row_table(rows: Sequence[UsageRow], total: Mapping[str, int]) -> None:
@@ -212,7 +241,7 @@ def _compaction(row: UsageRow) -> str:
     return "; ".join([*said, f"paused: {row.paused}"] if row.paused else said)
 
 
-def _values(row: UsageRow | UsageSum, names: Sequence[str]) -> list[object]:
+def _values(row: UsageSum, names: Sequence[str]) -> list[object]:
     return [getattr(row, name) for name in names]
 
 

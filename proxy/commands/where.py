@@ -1,7 +1,7 @@
 """Where a command finds what it works on: the configuration file, the running server, the database.
 
 Belongs here: looking, and saying what was found. Never: speaking to the server (`running`) or reading the database
-beyond opening it. One process owns the database file, so a command opens it only where no server answers.
+beyond opening it. One process owns a SQLite file, so a command opens it only where no server answers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from proxy.configfile.fields import base_url
 from proxy.core.errors import StoreUnavailable
 from proxy.settings import load_part
 from proxy.store import Store
-from proxy.store.sqlite import from_url
+from proxy.store.address import from_url, is_postgres, shown
 
 if TYPE_CHECKING:
     from proxy.commands.running import Running
@@ -32,12 +32,29 @@ KEY: Final = "WEIRGATE_KEY"
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True):
-    """`server` is its address without /v1, `database` its file. `secret` opens the server's operator's routes."""
+    """`server` is its address without /v1, `store` the database's, with its password. `secret` opens the server's
+    operator's routes."""
 
     server: str
-    database: Path
+    store: str
     content: bool = True
+    migrate: bool = True
     secret: str | None = None
+
+    @property
+    def database(self) -> str:
+        """The database, as it may be shown."""
+        return shown(self.store) if self.file is None else str(self.file)
+
+    @property
+    def file(self) -> Path | None:
+        """SQLite's; None where the database is a server."""
+        return None if is_postgres(self.store) else Path(self.store.removeprefix("sqlite:///"))
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a database that may hold something."""
+        return self.file is None or self.file.is_file()
 
 
 def configuration(named: Path | None) -> Path | None:
@@ -51,11 +68,11 @@ def configuration(named: Path | None) -> Path | None:
 def find(config: Path | None, url: str | None, environ: Mapping[str, str]) -> Where:
     """What `config` (as found by `configuration`) and the environment say. Raises ConfigError."""
     settings = load_part(config, environ, ("server", "store"))
-    path = Path(settings.store.url.removeprefix("sqlite:///"))
     return Where(
         server=_root(url) if url else _address(settings.server.host, settings.server.port),
-        database=path,
+        store=settings.store.url,
         content=settings.store.content != "strict",
+        migrate=settings.store.migrate,
         secret=_secret(config, environ),
     )
 
@@ -105,13 +122,17 @@ def running(place: Where, *, named: bool) -> Running | None:
 
 @asynccontextmanager
 async def opened(place: Where, *, make: bool = False) -> AsyncIterator[Store]:
-    """The database file, which no server holds. Raises NotDone where there is none (unless `make`) or one has it."""
-    if not make and not place.database.is_file():
+    """The database, whose file no server holds. Raises NotDone where there is none (unless `make`) or one has it.
+
+    A database that others may be using is brought to this version's schema only where `make` says so.
+    """
+    if not make and not place.known:
         raise NotDone(
             f"no server answers at {place.server} and there is no database {place.database} yet; "
             "name the server with --url or its configuration with --config"
         )
-    store = from_url(f"sqlite:///{place.database}", content=place.content)
+    migrate = place.migrate and (make or place.file is not None)
+    store = from_url(place.store, content=place.content, migrate=migrate)
     try:
         await store.open(time.time())
     except StoreUnavailable as failure:

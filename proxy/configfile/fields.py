@@ -17,6 +17,8 @@ from pydantic_core import core_schema
 
 _UNITS: Mapping[str, int] = {"": 1, "b": 1, "kib": 1024, "mib": 1024**2, "gib": 1024**3, "kb": 10**3, "mb": 10**6}
 _SIZE = re.compile(r"\s*([0-9][0-9_]*)\s*([A-Za-z]*)\s*")
+_POSTGRES = re.compile(r"postgres(?:ql)?://(?:[^\s/?#@]+@)?[^\s/?#@]*/[^\s/?#@]+(?:\?[^\s#]*)?", re.ASCII)
+"""Several hosts may stand in it, as `host1:5432,host2:5432`. What has a meaning in addresses is written as %XX."""
 _FIELD_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _OWN_HEADERS = frozenset(
     {
@@ -115,17 +117,25 @@ def base_url(value: str) -> str:
 
 
 def store_url(value: str) -> str:
-    if value.startswith(("postgres:", "postgresql:", "postgresql+")):
-        raise ValueError("PostgreSQL is not supported by this version; use sqlite:///path")
-    if not value.startswith("sqlite:///") or value == "sqlite:///":
-        raise ValueError("should be sqlite:///path (relative to the working directory) or sqlite:////absolute/path")
+    if value.startswith(("postgresql://", "postgres://")):
+        if not _POSTGRES.fullmatch(value) or not value.isascii():
+            raise ValueError("should be postgresql://user:password@host/database, special characters as %XX")
+    elif not value.startswith("sqlite:///") or value == "sqlite:///":
+        raise ValueError(
+            "should be sqlite:///path (relative to the working directory), sqlite:////absolute/path or "
+            "postgresql://user:password@host/database"
+        )
+    return value
+
+
+def header_names(value: Mapping[str, Secret]) -> Mapping[str, Secret]:
+    if not all(map(_FIELD_NAME.fullmatch, value)):
+        raise ValueError("holds something that is not a header name")
     return value
 
 
 def upstream_headers(value: Mapping[str, Secret]) -> Mapping[str, Secret]:
-    for name in value:
-        if not _FIELD_NAME.fullmatch(name):
-            raise ValueError("holds something that is not a header name")
+    for name in header_names(value):
         if name.lower() in _OWN_HEADERS:
             raise ValueError(f"{name.lower()} is the gateway's own to set (a key belongs in api_key)")
     return value

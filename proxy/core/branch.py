@@ -88,13 +88,13 @@ class Branch(Telling):
         history = self._history()
         if not history.groups:
             return None
-        newest = history.groups[-1]
-        opened = [index for index in history.parted(newest.first) if index < newest.first]
+        newest = history.newest
+        opened = [index for index in history.parted(newest) if index < newest]
         return guards.floor(
             system=history.fixed - self.fixed,
             layers=(layers := round(self._layered * self.scale)),
             tools=self.fixed - layers,
-            newest=history.size(newest.first, newest.last) + sum(history.sizes[index] for index in opened),
+            newest=history.size(newest, len(self.messages) - 1) + sum(history.sizes[index] for index in opened),
             most=room.most,
         )
 
@@ -187,31 +187,32 @@ class Branch(Telling):
 
     def remember(self, prompt: Prompt, reply: Reply) -> Flow[None]:
         """Store the reply's place in the chain, what the prompt weighed, and what that teaches."""
+        snap, last, report = self.snap, self.chain.last, prompt.report
         reported = reply.usage.input if reply.usage is not None else 0
-        told_otherwise = self.snap.mode is Mode.OBSERVE and prompt.report.compaction_id is not None
+        told_otherwise = snap.mode is Mode.OBSERVE and report.compaction_id is not None
         cut = None
         if reported and not told_otherwise:
-            cut = overflow.truncated(reported, prompt.report.tokens, self._window, self._reported_before(prompt))
+            cut = overflow.truncated(reported, report.tokens, self._window, self._reported_before(prompt))
         trusted = bool(reported) and cut is None and not told_otherwise
         answer = None
         if reply.message is not None:
-            answer = chain.answered(self.chain.last, reply.message)
+            answer = chain.answered(last, reply.message)
         yield from Remember(
-            scope=self.snap.scope,
-            agent=self.snap.agent,
-            conversation=prompt.report.conversation,
+            scope=snap.scope,
+            agent=snap.agent,
+            conversation=report.conversation,
             label=self.call.label,
             root=self.key,
-            request=self.chain.last,
+            request=last,
             reply=answer,
             anchor=Anchor(
-                upstream=self.snap.upstream,
-                model=self.snap.model,
+                upstream=snap.upstream,
+                model=snap.model,
                 shape=prompt.shape,
-                reported=reported if trusted else prompt.report.tokens,
+                reported=reported if trusted else report.tokens,
                 estimated=prompt.estimated,
-                compaction=prompt.report.compaction_id,
-                request=self.chain.last,
+                compaction=report.compaction_id,
+                request=last,
                 guard=self._kept_guard(prompt, reported if trusted else 0),
                 measured=trusted,
             ),

@@ -19,6 +19,8 @@ from hashlib import blake2b
 from types import MappingProxyType
 from typing import Final
 
+import msgspec
+
 from proxy.core.conversation import SYSTEM, Block, Media, Message, Role, Text, ToolCall, ToolResult
 from proxy.core.lettered import lettered
 from proxy.core.measure import message_tokens
@@ -30,6 +32,9 @@ SIZE: Final = 20
 """Bytes of a digest: 160 bits, beyond any collision search."""
 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
+# Made once: `json.loads` and `json.dumps` with arguments of their own make one for each call.
+_ARGUMENTS: Final = json.JSONDecoder()
+_CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 _NO_CALL: Final = b"\xff\xff"
 _NO_ORDINALS: Final[Mapping[str, bytes]] = MappingProxyType({})
 
@@ -43,8 +48,14 @@ def scope(secret: bytes, tenant: str, key: str, end_user: str | None) -> bytes:
     return digest.digest()
 
 
-def message(role: Role, blocks: tuple[Block, ...], wire: bytes | None = None, name: str | None = None) -> Message:
-    """A message with its identity, its estimated size and what is asked of it at every call."""
+def message(
+    role: Role, blocks: tuple[Block, ...], wire: bytes | None = None, name: str | None = None, *, sized: bool = True
+) -> Message:
+    """A message with its identity, its estimated size and what is asked of it at every call.
+
+    Without its size (`sized`; `tokens` is 0) where it is an answer: few are told again by us (`measured`), and the
+    size costs as much as all the rest.
+    """
     calls: list[ToolCall] = []
     results: list[ToolResult] = []
     media = said = False
@@ -62,13 +73,18 @@ def message(role: Role, blocks: tuple[Block, ...], wire: bytes | None = None, na
         wire=wire,
         name=name,
         digest=identify(role, blocks),
-        tokens=message_tokens(blocks, name),
+        tokens=message_tokens(blocks, name) if sized else 0,
         calls=tuple(calls),
         results=tuple(results),
         media=media,
         empty=not (calls or media or said),
         slugs=_slugs(blocks) if said and role == "user" else (),
     )
+
+
+def measured(answer: Message) -> Message:
+    """`answer` with its size: it will be part of a prompt."""
+    return msgspec.structs.replace(answer, tokens=message_tokens(answer.blocks, answer.name))
 
 
 def _slugs(blocks: tuple[Block, ...]) -> tuple[str, ...]:
@@ -111,8 +127,7 @@ def canonical_arguments(arguments: str) -> str:
     if not arguments.strip():
         return "{}"
     try:
-        value = json.loads(arguments)
-        text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        text = _CANONICAL.encode(_ARGUMENTS.decode(arguments))
     except (ValueError, RecursionError, TypeError):
         return canonical_text(arguments)
     return canonical_text(text)

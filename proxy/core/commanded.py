@@ -25,6 +25,10 @@ def commanded(call: Call, snap: Snapshot, asked: Command) -> Flow[Outcome]:
     reason = command.refusal(call.messages, asked)
     branch = Branch(history if asked.at else call, snap)
     yield from branch.recall()
+    branch.resume()
+    if reason is None and branch.paused:
+        reason = Reason.RUNNING
+    branch.layer(settled=True)  # what is told of it, not what was said, is to become shorter
     prompt = branch.compacted_before(None) or branch.prompt(None)
     result: Result | None = command.refused(reason) if reason is not None else None
     if result is None:

@@ -1,6 +1,6 @@
 """One compaction, from the lease to the stored notes: who plans, who writes, and what a failure changes (nothing).
 
-    claim the branch -> recall once more if somebody was first -> count -> plan -> ask for a narrative -> store
+    claim the branch -> recall again if somebody may have been first -> count -> plan -> ask for a narrative -> store
 
 Code has decided what survives before a model is asked; what it adds is the account of it. Guards decide whether asking,
 or compacting at all, is still worth it on this branch.
@@ -48,11 +48,12 @@ def compacted(
     )
     if not allowed.compaction or not (manual or branch.snap.policy.automatic):
         return None
-    ours = yield from Claim(key=branch.key)
-    if not ours:
+    seen = {found.id for found in branch.memory.compactions}
+    alone = yield from Claim(key=branch.key, cause="auto" if done == "none" else done)
+    if not alone:
         yield from branch.recall()
         known = branch.compacted_before(min(room.trigger, before - 1))
-        if known is not None:
+        if known is not None and known.report.compaction_id not in seen:
             return known
     yield from branch.count()
     made = branch.plan(room, before, share)

@@ -8,19 +8,21 @@ changes. Everything here is a function of its arguments, so equal histories give
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Final
 
 import msgspec
 
 from proxy.core.chain import message
-from proxy.core.conversation import SYSTEM, Message, Text
+from proxy.core.conversation import SYSTEM, Message, Text, ToolResult
+from proxy.core.groups import newest
 from proxy.core.ledger import Ledger, named
 from proxy.core.lettered import lettered
 from proxy.core.measure import MESSAGE_OVERHEAD, Room, estimate
 from proxy.core.notes import Compaction, Notes
 from proxy.core.past import Chain
+from proxy.core.pauses import asked
 from proxy.core.pins import Request, pinned, whole_price
 from proxy.core.policy import Policy
 from proxy.core.render import notes_text
@@ -203,19 +205,31 @@ class _Matter:
         self.turns = tuple(turn for turn in history.turns if turn.last < tail.start)
         self.requests = tuple(
             Request(turn=number, text=text)
-            for number, opening in enumerate(history.openings[: len(self.turns)], 1)
-            for index in opening
-            if (text := history.redact(_words(history.messages[index])))
+            for number, index in _asked(history, tail)
+            if (text := history.redact(_words(history.messages, index)))
         )
         self.ledger = _ledger(history, tail)
         self.told = named(_told_texts(history, tail))
 
 
-def _words(item: Message) -> str:
-    """What the user said in `item`, media by name: an image alone is a request too."""
+def _asked(history: History, tail: Tail) -> Iterator[tuple[int, int]]:
+    """What the user said before `tail`, by turn and message: all but the request that is still open."""
+    open_ = history.parted(tail.start)
+    for number, turn in enumerate(history.turns, 1):
+        for index in range(turn.first, min(turn.last + 1, tail.start)):
+            if history.messages[index].by_user and index not in open_:
+                yield number, index
+
+
+def _words(messages: Sequence[Message], index: int) -> str:
+    """What the user said in message `index`, media by name: an image alone is a request too. An answer says little
+    without what was asked."""
+    item = messages[index]
     parts: list[str] = []
+    if item.answer:
+        parts.append(f"(asked: {asked(messages, index)})")
     for block in item.blocks:
-        if type(block) is Text:
+        if type(block) is Text or type(block) is ToolResult:
             parts.extend([block.text.strip()] if block.text.strip() else [])
             parts.extend(f"[{media.kind}]" for media in block.media)
     return "\n".join(parts)
@@ -306,16 +320,7 @@ def _lead(messages: tuple[Message, ...]) -> int:
 
 def _open(messages: tuple[Message, ...], cut: int) -> tuple[int, ...]:
     """The user messages before `cut` that opened the turn in which it falls."""
-    last = cut - 1
-    while messages[last].role != "user":
-        last -= 1
-    found: list[int] = []
-    for index in range(last, -1, -1):
-        if messages[index].role == "user":
-            found.append(index)
-        elif messages[index].role not in SYSTEM:
-            break
-    return tuple(reversed(found))
+    return newest(messages[:cut])
 
 
 def named_by_content(made: Compaction) -> Compaction:

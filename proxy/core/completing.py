@@ -126,7 +126,7 @@ def _requests(
             break
         open_ = set(opening(messages, turn)) if turn.last >= stop else set()
         for index in range(turn.first, min(turn.last + 1, stop)):
-            if messages[index].role == "user" and index not in open_:
+            if messages[index].by_user and index not in open_:
                 found.append((number, messages[index].text))
     left = _LOOKED_THROUGH
     for place in range(len(found) - 1, -1, -1):

@@ -1,16 +1,24 @@
-"""What was said: blocks, messages, groups and turns.
+"""What was said: blocks, messages, groups and turns; and the laws of blocks.
 
-Words only. Rules about them stand elsewhere: what may not be parted in `groups`, identity in `chain`,
-size in `measure`. Every value is frozen; a changed message is a new message. Frozen values form no cycles, so the
-collector is told (`gc=False`) not to look at them: there are thousands, and it would look at each again and again.
+Only a text may be final, in an answer that ends its turn (`concluded`). A compaction block holds notes and what set it
+off, in the assistant's message. A call precedes its result, and has at most one; ids are unique within a message.
+Reasoning is not told again. They hold for what we make, and are enforced where it is made (`lawful`); a history that a
+client sends is not ours: `groups.repair` makes it fit.
+
+Other rules stand elsewhere: what may not be parted in `groups`, identity in `chain`, size in `measure`. Every value is
+frozen; a changed message is a new message. Frozen values form no cycles, so the collector is told (`gc=False`) not to
+look at them: there are thousands, and it would look at each again and again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final, Literal
 
 import msgspec
+
+from proxy.core.errors import Internal
 
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
 
@@ -104,6 +112,10 @@ class CompactionBlock(_Block, frozen=True, kw_only=True, gc=False):
     notes: str
     trigger: Literal["AUTO", "MANUAL"]
 
+    def __post_init__(self) -> None:
+        if self.trigger not in ("AUTO", "MANUAL") or not self.notes.strip():
+            raise Internal("A compaction block without notes or trigger.")
+
 
 Block = Reasoning | Text | ToolCall | ToolResult | Clarification | Approval | CompactionBlock
 
@@ -116,7 +128,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     estimated size (`measure.estimate`). `calls` and `results` are its blocks of these kinds, `media` says whether it
     holds any, `empty` whether it holds nothing that a provider would take for content, `slugs` the skills that a user's
     begins with (`core.slugs`). All are worked out once, by `chain.message`: a history is read at every call, and its
-    messages are kept between calls.
+    messages are kept between calls. `answer`: it is told as the result of a call, but a user said it, who was asked
+    (`pauses`).
     """
 
     role: Role
@@ -130,11 +143,18 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     empty: bool
     slugs: tuple[str, ...] = ()
     name: str | None = None
+    answer: bool = False
+
+    @property
+    def by_user(self) -> bool:
+        """Whether a user said it."""
+        return self.role == "user" or self.answer
 
     @property
     def text(self) -> str:
         """The prose of this message: texts and tool results, without reasoning or calls."""
-        return "\n".join(block.text for block in self.blocks if isinstance(block, Text | ToolResult) and block.text)
+        blocks = [block for block in self.blocks if type(block) is Text or type(block) is ToolResult]
+        return "\n".join([block.text for block in blocks if block.text])
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -149,3 +169,67 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     first: int
     last: int
+
+
+# -- laws of blocks ---------------------------------------------------------------------------------------------------
+
+_ENDS: Final = ("stop", "length")
+"""How a model ends an answer that is one: it had nothing more to say, or no more room to say it."""
+
+
+def concluded(answer: Message, finish: str | None) -> Message:
+    """`answer`, the last message of a turn that ended with `finish`, its last text marked as final; `answer` itself
+    where the turn goes on (calls, a question, a request for approval), failed, or was a command.
+
+    A pause or a command that is told as plain text has no such block: whoever shows it does not ask.
+    """
+    if finish not in _ENDS or answer.role != "assistant" or answer.calls:
+        return answer
+    last = -1
+    for place, block in enumerate(answer.blocks):
+        if type(block) is Clarification or type(block) is Approval:
+            return answer
+        if type(block) is CompactionBlock and block.trigger == "MANUAL":
+            return answer
+        if type(block) is Text and (block.media or block.text.strip()):
+            last = place
+    if last < 0:
+        return answer
+    blocks = list(answer.blocks)
+    blocks[last] = msgspec.structs.replace(answer.blocks[last], final=True)
+    return msgspec.structs.replace(answer, blocks=tuple(blocks))
+
+
+def lawful(messages: Iterable[Message], *, closed: bool = False) -> None:
+    """Raise Internal where `messages`, which we made, break a law of blocks. `closed`: they are of a turn that is over,
+    and told again: then each call has its result, and there is no reasoning."""
+    waiting: set[str] = set()
+    for item in messages:
+        if item.results:
+            _answer(item, waiting)
+            continue
+        if waiting and closed:
+            raise Internal("A call without its result.")
+        waiting = {call.id for call in item.calls}
+        if len(waiting) < len(item.calls) or (waiting and item.role != "assistant"):
+            raise Internal("A call in the wrong place, or one id for two.")
+        for block in item.blocks:
+            _in_place(item, block, closed)
+    if waiting and closed:
+        raise Internal("A call without its result.")
+
+
+def _answer(item: Message, waiting: set[str]) -> None:
+    for result in item.results:
+        if result.call_id not in waiting:
+            raise Internal("A result without its call before it, or a second one.")
+        waiting.discard(result.call_id)
+
+
+def _in_place(item: Message, block: Block, closed: bool) -> None:
+    if closed and type(block) is Reasoning:
+        raise Internal("Reasoning that is told again.")
+    if type(block) is CompactionBlock and item.role != "assistant":
+        raise Internal("A compaction outside the assistant's message.")
+    if type(block) is Text and block.final and (item.role != "assistant" or item.calls):
+        raise Internal("A final text that ends no turn.")

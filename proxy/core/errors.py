@@ -3,10 +3,10 @@
     WeirgateError
       ClientError      the request cannot be served as it stands
         Malformed, Unauthorised, Forbidden, NotFound, Conflict, TooLarge, WrongMedia, HeadersTooLarge, Busy,
-        WindowExceeded
+        QuotaSpent, WindowExceeded
       UpstreamError    the provider failed
         Unreachable, TimedOut, InvalidReply, Rejected (ModelUnknown), KeyRefused, OutOfCredit, RateLimited,
-        Overloaded, TooLong
+        Overloaded, CircuitOpen, TooLong
       GatewayError     we failed
         StoreUnavailable, ShuttingDown, Internal
     ClientLeft         not an error: nobody is listening any more
@@ -120,6 +120,14 @@ class Busy(ClientError):
     retry = True
 
 
+class QuotaSpent(ClientError):
+    """A key's budget is used up; waiting a moment does not help."""
+
+    status = 429
+    type = "insufficient_quota"
+    code = "insufficient_quota"
+
+
 class WindowExceeded(ClientError):
     """What the client gets when nothing can make the prompt fit. `overflow.final_text` writes the message."""
 
@@ -209,6 +217,15 @@ class RateLimited(UpstreamError):
 class Overloaded(UpstreamError):
     status = 503
     code = "upstream_overloaded"
+    retry = True
+
+
+class CircuitOpen(UpstreamError):
+    """It failed too often of late, and is left alone for a while: nothing was sent."""
+
+    status = 503
+    type = "server_error"
+    code = "circuit_open"
     retry = True
 
 

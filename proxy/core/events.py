@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from proxy.core.conversation import Approval, Clarification
 from proxy.core.usage import Usage
 
 
@@ -24,7 +25,8 @@ class CallDelta(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Said(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A data frame with a choice. `blank` is True while it carries nothing a reader would see (a role alone).
 
-    `others` are the further choices of the same frame, each with its finish.
+    `others` are the further choices of the same frame, each with its finish; `pause` is what the text asks the user,
+    where the gateway put it there.
     """
 
     raw: bytes | None
@@ -36,6 +38,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     usage: Usage | None = None
     blank: bool = False
     others: tuple[tuple[int, str | None], ...] = ()
+    pause: Clarification | Approval | None = None
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -21,10 +21,11 @@ from proxy.core.commanded import commanded
 from proxy.core.compacting import compacted
 from proxy.core.errors import Overflow, TooLong, UpstreamError, WindowExceeded
 from proxy.core.folding import folded
+from proxy.core.interjecting import spoken_into
 from proxy.core.own_compaction import asks_for_summary
 from proxy.core.policy import Mode
 from proxy.core.rounds import Rounds
-from proxy.core.steps import Call, Flow, Outcome, Prompt, Remember, Reply, Report, Send, Snapshot, Stored
+from proxy.core.steps import Call, Flow, Interjected, Outcome, Prompt, Remember, Reply, Report, Send, Snapshot, Stored
 from proxy.core.usage import Purpose
 
 RECOVERIES: Final = 3
@@ -51,12 +52,14 @@ def exchange(call: Call, snap: Snapshot) -> Flow[Outcome]:
     if prompt.own and reply.message is not None and any(call.name in prompt.own for call in reply.message.calls):
         return (yield from _turned(branch, prompt, reply, recoveries))
     yield from branch.remember(prompt, reply)
-    return Outcome(report=prompt.report, reply=reply, recoveries=recoveries, past=branch.shown)
+    effort = branch.layers.effort
+    return Outcome(report=prompt.report, reply=reply, recoveries=recoveries, past=branch.shown, effort=effort)
 
 
 def prepared(branch: Branch) -> Flow[Prompt]:
     """All that comes before the first upstream call: the prompt that will be sent."""
     yield from branch.recall()
+    branch.resume()
     branch.layer()
     if branch.teller is not None:
         yield from folded(branch)
@@ -154,7 +157,7 @@ def _kept(branch: Branch, prompt: Prompt, wholes: tuple[Stored, ...]) -> Flow[No
 
 def _turned(branch: Branch, prompt: Prompt, reply: Reply, recoveries: int) -> Flow[Outcome]:
     """Answer what the model asks of our own tools, until it has said what it wants to say or the client must answer."""
-    rounds = Rounds(branch.layers, branch.first(prompt))
+    rounds, begun = Rounds(branch.layers, branch.first(prompt)), branch
     asked = rounds.take(reply)
     while asked is not None:
         ran = yield from asked
@@ -162,11 +165,17 @@ def _turned(branch: Branch, prompt: Prompt, reply: Reply, recoveries: int) -> Fl
         branch.layers = rounds.layers
         if not more:
             break
-        prompt = yield from _continued(branch, prompt)
+        said = (yield from Interjected()) if branch.call.owned is not None else ()
+        if said:
+            branch = yield from spoken_into(branch, rounds.told, said)
+            prompt = yield from prepared(branch)
+            rounds.go_on(branch.layers, branch.first(prompt))
+        else:
+            prompt = yield from _continued(branch, prompt)
         prompt, reply, recoveries = yield from _answered(branch, prompt, "tool_round", recoveries)
         asked = rounds.take(reply)
     shown = rounds.reply()
-    branch.behind = rounds.behind(shown.message)
+    branch.behind = rounds.behind(shown.message, branch.snap.now)
     yield from branch.remember(prompt, shown)
     return Outcome(
         report=prompt.report,
@@ -175,7 +184,9 @@ def _turned(branch: Branch, prompt: Prompt, reply: Reply, recoveries: int) -> Fl
         rounds=rounds.replies,
         read=rounds.read,
         joined=True,
-        past=branch.shown,
+        past=branch.shown if branch is begun else None,
+        pause=rounds.pause,
+        effort=branch.layers.effort,
     )
 
 

@@ -26,7 +26,7 @@ from proxy.core.own_compaction import asks_for_summary
 from proxy.core.pacing import Window
 from proxy.core.policy import Mode
 from proxy.core.rehearsal import Rehearsal
-from proxy.core.replayed import READ_TOOL_RESULT
+from proxy.core.replayed import LOAD_SKILL
 from proxy.core.shares import Part, parts
 from proxy.core.steps import Call, Flow, Outcome, Prompt, Snapshot
 
@@ -70,29 +70,17 @@ class _Account:
         """The client's own bytes go out; what was done to the prompt is only reported."""
 
     def told(self) -> Explanation:
-        branch, snap, call = self.branch, self.branch.snap, self.branch.call
+        branch = self.branch
         decision, why = self._decided()
-        if snap.mode is Mode.OBSERVE:
+        if branch.snap.mode is Mode.OBSERVE:
             why += " Mode observe: the client's own bytes go out, whatever would be done."
         tokens = (self.whole if self.watched else self.prompt).report.tokens
-        return Explanation(
-            model=call.model,
-            agent=_agent(snap) is not None,
-            upstream=snap.upstream,
-            upstream_model=snap.model,
-            mode=snap.mode,
-            policy=snap.policy.name,
-            conversation=branch.memory.conversation,
-            label=call.label,
-            tokens=tokens,
+        about = _about(branch, decision, why, tokens=tokens, whole=self.whole.report.tokens)
+        return msgspec.structs.replace(
+            about,
             basis=self._basis,
-            whole=self.whole.report.tokens,
-            held=_held(branch),
             messages=len(self.prompt.messages),
-            turns=len(turns(branch.messages)),
             parts=self._parts(tokens),
-            decision=decision,
-            why=why,
             stopped=self._stopped,
             memory=None if self.watched else _memory(branch, self.used),
             compaction=self._compaction(),
@@ -101,7 +89,7 @@ class _Account:
             effort=_thought(branch),
             tools=_tools(branch, self.asked),
             output=self.prompt.max_output,
-            lowered=self.prompt.max_output != call.max_output,
+            lowered=self.prompt.max_output != branch.call.max_output,
             same_bytes=self.prompt.untouched,
         )
 
@@ -210,6 +198,19 @@ def _obeyed(
     branch = Branch(history if command.at else call, snap)
     line = outcome.said.line if outcome.said is not None else ""
     report = outcome.report
+    why = f"A command to the gateway, which it would answer itself: {line}"
+    whole = report.tokens if made is None else made.before
+    return msgspec.structs.replace(
+        _about(branch, "command", why, tokens=report.tokens, whole=whole),
+        conversation=None if report.conversation == snap.fresh else report.conversation,
+        compaction=None if made is None else _compaction(branch, made, "new", ()),
+        tools=Tools(client=asked.tools, why="Nothing would be sent upstream."),
+    )
+
+
+def _about(branch: Branch, decision: Decision, why: str, *, tokens: int, whole: int) -> Explanation:
+    """What is told of any call, whatever would be sent for it."""
+    call, snap = branch.call, branch.snap
     return Explanation(
         model=call.model,
         agent=_agent(snap) is not None,
@@ -217,27 +218,14 @@ def _obeyed(
         upstream_model=snap.model,
         mode=snap.mode,
         policy=snap.policy.name,
-        conversation=None if report.conversation == snap.fresh else report.conversation,
+        conversation=branch.memory.conversation,
         label=call.label,
-        tokens=report.tokens,
-        basis="estimated",
-        whole=report.tokens if made is None else made.before,
+        tokens=tokens,
+        whole=whole,
         held=_held(branch),
-        messages=0,
         turns=len(turns(branch.messages)),
-        parts=(),
-        decision="command",
-        why=f"A command to the gateway, which it would answer itself: {line}",
-        stopped="",
-        memory=None,
-        compaction=None if made is None else _compaction(branch, made, "new", ()),
-        repaired=(),
-        skills=(),
-        effort=None,
-        tools=Tools(client=asked.tools, why="Nothing would be sent upstream."),
-        output=None,
-        lowered=False,
-        same_bytes=False,
+        decision=decision,
+        why=why,
     )
 
 
@@ -332,7 +320,7 @@ def _unoffered(branch: Branch, agent: Agent | None, asked: Asked) -> str:
         return "The agent offers none."
     if asked.barred:
         return "The request wants an answer of a fixed form, or says itself which tools are called."
-    if not branch.layers.catalogue and READ_TOOL_RESULT not in agent.tools:
+    if not branch.layers.catalogue and agent.tools == (LOAD_SKILL,):
         return "There is no skill that the model could load."
     return "The client's own tool of that name comes first."
 

@@ -93,6 +93,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     `decision` names what is done about the size, `why` says it; `stopped` is why less than usual is done for
     this branch. `output` is the limit of the answer as it would be
     sent, `lowered` whether that is less than was asked for. `same_bytes`: the messages are the client's, byte for byte.
+    What has a default is of a prompt that would be sent: of a command there is none.
     """
 
     model: str
@@ -104,24 +105,24 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     conversation: str | None
     label: str | None
     tokens: int
-    basis: Literal["reported", "counted", "estimated"]
+    basis: Literal["reported", "counted", "estimated"] = "estimated"
     whole: int
     held: Held | None
-    messages: int
+    messages: int = 0
     turns: int
-    parts: tuple[Part, ...]
+    parts: tuple[Part, ...] = ()
     decision: Decision
     why: str
-    stopped: str
-    memory: Window | None
-    compaction: Compacted | None
-    repaired: tuple[Fix, ...]
-    skills: tuple[str, ...]
-    effort: Thought | None
-    tools: Tools
-    output: int | None
-    lowered: bool
-    same_bytes: bool
+    stopped: str = ""
+    memory: Window | None = None
+    compaction: Compacted | None = None
+    repaired: tuple[Fix, ...] = ()
+    skills: tuple[str, ...] = ()
+    effort: Thought | None = None
+    tools: Tools = Tools(client=0)
+    output: int | None = None
+    lowered: bool = False
+    same_bytes: bool = False
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):

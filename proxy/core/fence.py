@@ -36,11 +36,31 @@ SECTIONS: Final = (
 """The titles of a narrative's sections (DESIGN 9), in order: headings of ours, so nobody else's."""
 
 # What may stand unseen inside a tag's opening: blanks, soft hyphens, zero-width and direction marks.
-_UNSEEN: Final = "[\\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]{0,8}"
+_BLANK: Final = "[\\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]"
+_UNSEEN: Final = f"{_BLANK}{{0,8}}"
+_GAP: Final = f"{_BLANK}*+"
 _LESS: Final = "[<\uff1c\ufe64\u2039\u3008]"
+_HYPHEN: Final = "[-_\u2010-\u2015\uff3f]"
+
+
+def _spelled(word: str) -> str:
+    """`word`, whatever a forger does to its letters: full-width forms, invisible marks between them."""
+    return _GAP.join(f"[{letter}{chr(ord(letter) + 0xFEE0)}]" for letter in word)
+
+
+def _tag(*words: str) -> str:
+    return f"{_GAP}{_HYPHEN}?{_GAP}".join(map(_spelled, words))
+
+
+_NAMES: Final = (
+    _tag("conversation", "notes"),
+    f"{_tag('quoted')}{_GAP}{_HYPHEN}",
+    _tag("skill", "content"),
+    _tag("available", "skill"),
+)
+"""The tags of our fences, and that around a list of skills in the convention of skills."""
 _TAGS: Final = re.compile(
-    f"{_LESS}(?={_UNSEEN}/?{_UNSEEN}(?:c{_UNSEEN}onversation[-_\u2010-\u2015 ]?notes|quoted[-_\u2010-\u2015]"
-    "|skill[-_\u2010-\u2015 ]?content))",
+    f"(?:{_LESS}|&(?:lt|#0{{0,6}}60|#x0{{0,6}}3c);?)(?={_GAP}[/\uff0f\u2215\u2044]?{_GAP}(?:{'|'.join(_NAMES)}))",
     re.IGNORECASE,
 )
 _BREAKS: Final = re.compile("\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")

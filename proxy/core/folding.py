@@ -27,7 +27,7 @@ def folded(branch: Branch) -> Flow[None]:
     """See to it that something stands for the turns that slid out (`branch.base`), if any did."""
     if _settled(branch):
         return
-    if not (yield from Claim(key=branch.key)):
+    if not (yield from Claim(key=branch.key, cause="memory")):
         yield from branch.recall()
         if _settled(branch):
             return

@@ -1,12 +1,14 @@
 """What is never parted, and the repair of histories that already are.
 
-A group is an assistant message with its calls, all their results and its reasoning, or one other message. Compaction
+A group is an assistant message with its calls, all their results and its reasoning, or one other message. Where the
+user answered a question of the model's, what he wrote beside the answer belongs to that group too. Compaction
 and clipping work on groups only. `repair` runs last, after every edit: whatever the history looked like, what goes
 upstream pairs each call with exactly one result right behind it, and has no empty message.
 """
 
 from __future__ import annotations
 
+import itertools
 from typing import Final
 
 import msgspec
@@ -29,13 +31,16 @@ def groups(messages: tuple[Message, ...]) -> tuple[Group, ...]:
         if messages[first].calls:
             while last + 1 < len(messages) and messages[last + 1].results:
                 last += 1
+            while messages[last].by_user and last + 1 < len(messages) and messages[last + 1].role == "user":
+                last += 1
         found.append(Group(first=first, last=last))
         first = last + 1
     return tuple(found)
 
 
 def turns(messages: tuple[Message, ...]) -> tuple[Turn, ...]:
-    """The turns: each begins with a user message (neighbouring ones are one) and ends before the next.
+    """The turns: each begins with a user message (neighbouring ones are one) and ends before the next. Who answers a
+    question of the model's goes on with his turn.
 
     Messages before the first user message belong to no turn, nor do system messages in front of one.
     """
@@ -45,7 +50,7 @@ def turns(messages: tuple[Message, ...]) -> tuple[Turn, ...]:
         if item.role == "user" and before != "user":
             starts.append(index)
         if item.role not in SYSTEM:
-            before = item.role
+            before = "user" if item.answer else item.role
     return tuple(
         Turn(first=start, last=(starts[place + 1] if place + 1 < len(starts) else len(messages)) - 1)
         for place, start in enumerate(starts)
@@ -55,12 +60,20 @@ def turns(messages: tuple[Message, ...]) -> tuple[Turn, ...]:
 def opened(messages: tuple[Message, ...]) -> int:
     """Index of the message with which the newest turn begins; how many there are where nobody has asked anything."""
     found, last = len(messages), len(messages) - 1
-    while last >= 0 and messages[last].role != "user":
-        last -= 1
-    while last >= 0 and (messages[last].role == "user" or messages[last].role in SYSTEM):
-        found = last if messages[last].role == "user" else found
-        last -= 1
+    while last >= 0:
+        while last >= 0 and messages[last].role != "user":
+            last -= 1
+        while last >= 0 and (messages[last].role == "user" or messages[last].role in SYSTEM):
+            found = last if messages[last].role == "user" else found
+            last -= 1
+        if last < 0 or not messages[last].answer:
+            break
     return found
+
+
+def newest(messages: tuple[Message, ...]) -> tuple[int, ...]:
+    """Indices of the user messages that opened the newest turn."""
+    return opening(messages, Turn(first=opened(messages), last=len(messages) - 1))
 
 
 def opening(messages: tuple[Message, ...], turn: Turn) -> tuple[int, ...]:
@@ -136,7 +149,7 @@ def _paired(messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], int]:
         elif item.calls:
             unique, renamed = _unique_calls(item)
             answers, taken, repairs = _answers(messages, index, item, unique)
-            fixed.append(unique)
+            fixed.append(_of_their_time(unique, answers))
             fixed.extend(answers)
             used.update(taken)
             count += renamed + repairs
@@ -148,19 +161,30 @@ def _paired(messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], int]:
 
 
 def _unique_calls(item: Message) -> tuple[Message, int]:
-    """Give the second of two calls with one id an id of its own; its result is found by position."""
+    """Give the second of two calls with one id, and a call without any, an id of its own; a result is found by
+    position."""
     seen: set[str] = set()
+    taken = {call.id for call in item.calls}
     blocks: list[Block] = []
     renamed = 0
     for block in item.blocks:
-        if type(block) is ToolCall and block.id in seen:
-            fresh = f"{block.id}_{len(seen)}"
-            block = ToolCall(id=fresh, name=block.name, arguments=block.arguments)
+        if type(block) is ToolCall and (not block.id or block.id in seen):
+            names = (f"{block.id or 'call'}_{number}" for number in itertools.count(len(seen)))
+            block = msgspec.structs.replace(block, id=next(name for name in names if name not in taken))
+            taken.add(block.id)
             renamed += 1
         if type(block) is ToolCall:
             seen.add(block.id)
         blocks.append(block)
     return (message(item.role, tuple(blocks), name=item.name), renamed) if renamed else (item, 0)
+
+
+def _of_their_time(calls: Message, answers: list[Message]) -> Message:
+    """`calls`, in the form that has ids where one of the `answers` has: the old function API has none, and takes no
+    answers of the new one."""
+    if calls.wire is None or b'"tool_calls"' in calls.wire or all(answer.role == "function" for answer in answers):
+        return calls
+    return message(calls.role, calls.blocks, name=calls.name)
 
 
 def _answers(

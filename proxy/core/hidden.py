@@ -14,7 +14,7 @@ import msgspec
 
 from proxy.core.agent import Effort
 from proxy.core.chain import message
-from proxy.core.conversation import Block, Message, Reasoning, Role, Text, ToolCall, ToolResult
+from proxy.core.conversation import Block, Message, Reasoning, Role, Text, ToolCall, ToolResult, lawful
 from proxy.core.past import Past
 from proxy.core.stack import Catalogue, Trace
 from proxy.core.steps import Hidden
@@ -33,10 +33,19 @@ class Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     answers: str = ""
 
 
+class Paused(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The reply's call `id` asks the user, and was shown to him at `at` (unix seconds)."""
+
+    id: str
+    at: float
+
+
 class Behind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`rounds` came before the reply. `reply` is what the model said in the last of them, with `results` of ours to its
     calls; it is told instead of the answer that was shown, whose digest is `shown`. `catalogue` is the conversation's,
-    as are `tools`, our own that need no skill; both are kept with its first answer."""
+    as are `tools`, our own that need no skill; both are kept with its first answer. The call that is the `pause` waits
+    for the user; `resumed`: the request answered one in time. The last `spoken` messages of the request were said
+    while the model worked: the rounds `ahead` of them came first."""
 
     rounds: tuple[Said, ...] = ()
     reply: Said | None = None
@@ -46,17 +55,23 @@ class Behind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     effort: Effort | None = None
     catalogue: Catalogue | None = None
     tools: tuple[str, ...] | None = None
+    pause: Paused | None = None
+    ahead: tuple[Said, ...] = ()
+    spoken: int = 0
+    resumed: bool = False
 
 
 class Placed(msgspec.Struct, frozen=True, kw_only=True):
     """Hidden state at its place in a history: its answer came behind message `index`, and was sent back as message
-    `reply`, if it was. `opened`: its turn is the newest; `again`: it came with another answer to this very request."""
+    `reply`, if it was. `opened`: its turn is the newest; `again`: it came with another answer to this very request.
+    `answer` is what the user wrote right behind the reply, where that is told as the result of its call (`pauses`)."""
 
     index: int
     reply: int | None
     state: Behind
     opened: bool
     again: bool
+    answer: Message | None = None
 
     @property
     def speaks(self) -> bool:
@@ -121,9 +136,11 @@ def told(said: Said) -> Message:
     return message(said.role, tuple(blocks))
 
 
-def shown(replies: Sequence[Message | None], own: frozenset[str]) -> Message | None:
-    """The one message that a client sees of several rounds: their texts, and the calls that are not ours."""
+def shown(replies: Sequence[Message | None], own: frozenset[str], last: str = "") -> Message | None:
+    """The one message that a client sees of several rounds: their texts, the `last` of which may be ours, and the calls
+    that are not ours."""
     texts = [text for item in replies if item is not None and (text := _words(item))]
+    texts += [last] if last else []
     calls = [call for item in replies if item is not None for call in item.calls if call.name not in own]
     blocks: tuple[Block, ...] = (*((Text(text=BETWEEN.join(texts)),) if texts else ()), *calls)
     return message("assistant", blocks) if blocks else None
@@ -163,16 +180,47 @@ def expansion(each: Placed, messages: Sequence[Message]) -> Expansion:
     state, sent_back = each.state, messages[each.reply]
     rounds = tuple(map(told, state.rounds))
     loaded = any(trace.kind == "SKILL_LOAD" for trace in state.traces)
-    if state.reply is None or state.shown != sent_back.digest:
+    waits = state.pause is not None and each.answer is None
+    if state.reply is None or state.shown != sent_back.digest or waits:
         return Expansion(before=rounds, stays=rounds if loaded else (), opened=each.opened)
-    ours = {result.answers for result in state.results}
     said, results = told(state.reply), tuple(map(told, state.results))
+    # Where the user answered what it asks, it stands in the history as the model said it (`pauses`).
+    stands = each.answer is not None
+    if not stands:
+        said, results = _apart(said, results, sent_back)
+    ours = {result.results[0].call_id for result in results}
     stays = rounds
     if ours:
         stays += (message("assistant", tuple(call for call in said.calls if call.id in ours)), *results)
-        said = _with_their_ids(said, ours, sent_back)
+        said = said if stands else _with_their_ids(said, ours, sent_back)
     stays = stays if loaded else ()
+    lawful((*rounds, said, *results))
     return Expansion(before=rounds, instead=said, behind=results, stays=stays, opened=each.opened)
+
+
+def _apart(said: Message, results: tuple[Message, ...], sent_back: Message) -> tuple[Message, tuple[Message, ...]]:
+    """`said` and our `results` with other ids for our calls, where the client gives theirs to its own."""
+    ours = [result.call_id for item in results for result in item.results]
+    taken = {call.id for call in sent_back.calls}
+    if taken.isdisjoint(ours):
+        return said, results
+    names: dict[str, str] = {}
+    for id in ours:
+        name = id
+        while name in taken:
+            name += "_"
+        names[id] = name
+        taken |= {name}
+    blocks = (
+        msgspec.structs.replace(block, id=names.get(block.id, block.id)) if type(block) is ToolCall else block
+        for block in said.blocks
+    )
+    answers = (
+        message("tool", (msgspec.structs.replace(result, call_id=names[result.call_id]),))
+        for item in results
+        for result in item.results
+    )
+    return message(said.role, tuple(blocks)), tuple(answers)
 
 
 def _with_their_ids(said: Message, ours: set[str], sent_back: Message) -> Message:

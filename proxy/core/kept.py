@@ -87,7 +87,7 @@ def _lines(
         if item.role in SYSTEM or (index >= cut and chain.counted[index] not in clips):
             continue
         turn, text = numbers[index], item.text
-        if item.role == "user":
+        if item.by_user:
             words = canonical_text(redact(text))
             if words and words not in whole and (index >= fresh or words in were):
                 told = words if len(words) <= _REQUEST else _apart(words, refer, apart, str)

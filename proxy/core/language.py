@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from proxy.core.boilerplate import spoken
-from proxy.core.conversation import Message, Text
+from proxy.core.conversation import Message
 from proxy.core.fence import SECTIONS
 
 MOST: Final = 8
@@ -121,7 +121,7 @@ def sample(messages: tuple[Message, ...], skip: frozenset[int] = frozenset()) ->
     for index in range(len(messages) - 1, -1, -1):
         if len(found) == MOST:
             break
-        if messages[index].role == "user" and index not in skip:
+        if messages[index].by_user and index not in skip:
             passage = _passage(messages[index])
             if passage:
                 found.append(passage)
@@ -129,7 +129,7 @@ def sample(messages: tuple[Message, ...], skip: frozenset[int] = frozenset()) ->
 
 
 def _passage(item: Message) -> str:
-    text = spoken("\n".join(block.text for block in item.blocks if type(block) is Text)).text
+    text = spoken(item.text).text
     if _SLASH.match(text):
         return ""
     short = text if len(text) <= _CLIP else text[:_CLIP].rsplit(None, 1)[0] + " ..."

@@ -17,18 +17,19 @@ from typing import Final, Literal
 
 import msgspec
 
-from proxy.core.agent import Agent, Effort, Shelf, Skill
+from proxy.core.agent import Agent, Effort, Skill
 from proxy.core.chain import message
 from proxy.core.conversation import SYSTEM, Message, Text
-from proxy.core.errors import Conflict, Malformed, NotFound
+from proxy.core.errors import Malformed
 from proxy.core.fence import NOTES, unfenced
-from proxy.core.hidden import Behind, Expansion, Placed, expansion, placed
+from proxy.core.groups import newest
+from proxy.core.hidden import Behind, Expansion, Placed, expansion, told
 from proxy.core.past import Past
-from proxy.core.policy import matches
+from proxy.core.pauses import ASK_USER, REQUEST_APPROVAL, attached, just_answered
 from proxy.core.replayed import LOAD_SKILL as LOAD_SKILL
 from proxy.core.replayed import READ_TOOL_RESULT
-from proxy.core.stack import UNCHANGED, Catalogue, Dressing, Entry, Members, Offer, Stack, Standing, Trace
-from proxy.core.steps import Memory
+from proxy.core.selecting import offered_to, opened_with, recorded, slug_of, told_beside, used_in
+from proxy.core.stack import UNCHANGED, Catalogue, Dressing, Members, Offer, Stack, Standing, Trace
 
 _FACT: Final = re.compile(r"\{(agent|date|tenant|language)\}")
 _BREAK: Final = "\n\n"
@@ -36,20 +37,20 @@ _CONVENTIONS: Final = (
     "How this conversation is kept:\n"
     f"- A message that begins with <{NOTES}> holds notes of earlier turns that no longer fit. They are a record of "
     "what was said and done, not a new request.\n"
-    '- "[... characters were left out here by the gateway ...]" marks the place where a long text was cut.'
+    '- "[... characters were left out here by the gateway ...]" marks the place where a long text was cut.\n'
+    f"- A reference (res_ and letters) names the whole of such a text; {READ_TOOL_RESULT}, if you have it, reads it.\n"
+    '- In earlier turns lines such as "(Succeeded; not shown.)" and "(3 earlier calls are not shown.)" stand for calls '
+    "and results that there were. They are nothing to write yourself.\n"
+    f"- The result of {ASK_USER} or {REQUEST_APPROVAL} is what the user wrote next, word for word."
 )
 _SELECTED: Final = "The user selected these skills for the request that begins with their names. Follow them."
 _CATALOGUE: Final = (
     f"Skills that can be loaded with {LOAD_SKILL}, each with when to use it. Load one before you answer a request that "
     "it is made for."
 )
-MOST_SELECTED: Final = 64
-"""Skills that one turn may begin with. Each is loaded whole, so that a few words become a prompt of megabytes."""
-BESIDE: Final = 4 * 1024 * 1024
-"""Characters of skills that are told beside the messages of one history, the newest first."""
 _ALL: Final = 1 << 62
-_NAMED: Final = 64
-"""Characters of a client's that a refusal repeats."""
+_NOTHING: Final = Expansion()
+_KEPT: Final = Behind()
 _ASKED: Final = "Skills used in the turns that these notes cover: "
 
 Piece = tuple[Literal["base", "conventions", "instructions", "client_system", "skills", "catalogue"], str]
@@ -153,17 +154,19 @@ NONE: Final = Layers()
 """Nothing is added."""
 
 
-def layered(stack: Stack, past: Past, memory: Memory) -> Layers:
-    """The layers of a call with the history `past`. Raises NotFound or Conflict for a skill that cannot be selected,
-    Malformed for a system message where the agent's author refuses those."""
+def layered(stack: Stack, past: Past, behind: tuple[Placed, ...], *, settled: bool = False) -> Layers:
+    """The layers of a call with the history `past`, which has the hidden state `behind`; where it is `settled`, its
+    newest turn is over, and what that began with is not told. Raises NotFound or Conflict for a skill that cannot be
+    selected, Malformed for a system message where the agent's author refuses those."""
     agent = stack.agent
     messages = past.messages
-    opening = _opening(messages)
-    behind = placed(past, memory.hidden, opening)
+    opening = () if settled else newest(messages)
+    if settled:
+        behind = tuple([msgspec.structs.replace(each, opened=False) for each in behind])
     turn = [each for each in behind if each.opened]
     chosen: tuple[Skill, ...] = ()
     if agent is not None and agent.skills:
-        chosen = _opened_with(stack, messages, opening, turn)
+        chosen = opened_with(stack, messages, opening, turn)
     held = stack.standing or standing(stack)
     known = [each.state.catalogue for each in behind if each.state.catalogue is not None]
     listed = known[0] if known else held.catalogue
@@ -171,8 +174,8 @@ def layered(stack: Stack, past: Past, memory: Memory) -> Layers:
     offer = stack.dressing.offer(listed, tools) if listed or tools else None
     asked = stack.stated or _last_effort(turn)
     effort = asked or (agent.effort if agent is not None else None)
-    beside = _beside(stack, messages)
-    used, present = _used(stack, messages, behind, beside)
+    beside = told_beside(stack, messages)
+    used, present = used_in(stack, messages, behind, beside)
     leading, replaced = _leading(stack, held, messages, chosen, listed if offer is not None else ())
     return _weighed(
         messages,
@@ -185,7 +188,7 @@ def layered(stack: Stack, past: Past, memory: Memory) -> Layers:
             effort=effort,
             catalogue=listed,
             selected=chosen,
-            kept=_kept(agent, behind, chosen, asked, listed, tools),
+            kept=_kept(agent, behind, chosen, asked, listed, tools, resumed=just_answered(messages)),
             used=used,
             present=present,
             dressing=stack.dressing,
@@ -200,6 +203,8 @@ def _kept(
     effort: Effort | None,
     listed: Catalogue,
     tools: tuple[str, ...],
+    *,
+    resumed: bool,
 ) -> Behind:
     """What of it the history does not record yet. What stands behind its last message came with another answer to this
     very request, which the client may not go on with: that is recorded again."""
@@ -209,12 +214,16 @@ def _kept(
     decided = bool([True for each in before if each.state.tools is not None])
     offers = agent is not None and bool(agent.skills) and LOAD_SKILL in agent.tools
     selections = [Trace(kind="SKILL_SELECT", id=skill.id) for skill in chosen]
-    recorded = _selections(turn) if turn else ()
+    begun = recorded(turn) if turn else ()
+    spoken = next((each.state for each in behind if each.again and each.state.ahead), _KEPT)
     return Behind(
-        traces=tuple([trace for trace in selections if trace not in recorded]),
+        traces=tuple([trace for trace in selections if trace not in begun]),
         effort=effort if effort != _last_effort(turn) else None,
         catalogue=listed if offers and not frozen else None,
         tools=tools if agent is not None and (tools or agent.memory is not None) and not decided else None,
+        resumed=resumed,
+        ahead=spoken.ahead,
+        spoken=spoken.spoken,
     )
 
 
@@ -224,11 +233,7 @@ def _tools(agent: Agent | None, behind: Sequence[Placed]) -> tuple[str, ...]:
     if agent is None:
         return ()
     known = [each.state.tools for each in behind if each.state.tools is not None]
-    return known[0] if known else tuple([name for name in agent.tools if name == READ_TOOL_RESULT])
-
-
-def _selections(turn: Iterable[Placed]) -> tuple[Trace, ...]:
-    return tuple(trace for each in turn for trace in each.state.traces if trace.kind == "SKILL_SELECT")
+    return known[0] if known else tuple([name for name in agent.tools if name != LOAD_SKILL])
 
 
 def _last_effort(turn: Sequence[Placed]) -> Effort | None:
@@ -282,7 +287,7 @@ def standing(stack: Stack) -> Standing:
     """What of `stack` does not depend on the history."""
     agent = stack.agent
     author = _filled(agent.instructions, stack.facts) if agent is not None else ""
-    return Standing(_filled(stack.base, stack.facts), author, _catalogue(stack))
+    return Standing(_filled(stack.base, stack.facts), author, offered_to(stack))
 
 
 def _leading(
@@ -337,109 +342,6 @@ def _catalogue_text(listed: Catalogue) -> str:
     return "\n".join((_CATALOGUE, *(f"- {each.slug}: {unfenced(each.when)}" for each in listed)))
 
 
-# -- skills -----------------------------------------------------------------------------------------------------------
-
-
-def _opening(messages: tuple[Message, ...]) -> tuple[int, ...]:
-    """The user messages that opened the newest turn."""
-    last = len(messages) - 1
-    while last >= 0 and messages[last].role != "user":
-        last -= 1
-    found: list[int] = []
-    while last >= 0 and (messages[last].role == "user" or messages[last].role in SYSTEM):
-        if messages[last].role == "user":
-            found.append(last)
-        last -= 1
-    return tuple(reversed(found))
-
-
-def _opened_with(
-    stack: Stack, messages: Sequence[Message], opening: Sequence[int], turn: Sequence[Placed]
-) -> tuple[Skill, ...]:
-    """The skills of the newest turn: those that are recorded, and what its user wrote behind that message."""
-    written = [index for index in opening if messages[index].slugs]
-    if not turn:
-        return _chosen(stack, [messages[index] for index in written])
-    recorded = max((each.index for each in turn if _selections((each,))), default=-1)
-    resumed = _resumed(stack, _selections(turn))
-    chosen = _chosen(stack, [messages[index] for index in written if index > recorded])
-    return tuple({skill.id: skill for skill in (*resumed, *chosen)}.values())
-
-
-def _chosen(stack: Stack, opening: Iterable[Message]) -> tuple[Skill, ...]:
-    """The skills that the newest turn begins with. One refusal refuses the request: nothing is sent or written."""
-    slugs = dict.fromkeys([slug for item in opening for slug in item.slugs])
-    if len(slugs) > MOST_SELECTED:
-        raise Malformed(f"At most {MOST_SELECTED} skills can be selected.", code="out_of_range", param="messages")
-    return tuple([_resolved(stack, slug, stack.shelf.get(slug)) for slug in slugs])
-
-
-def _resumed(stack: Stack, traces: tuple[Trace, ...]) -> tuple[Skill, ...]:
-    """The skills that the turn began with, by what was recorded then; whether they may be seen is looked at again."""
-    by_id = {skill.id: skill for skill in stack.shelf.values()} if traces else {}
-    return tuple(_resolved(stack, slug_of(trace.id), by_id.get(trace.id)) for trace in traces)
-
-
-def _resolved(stack: Stack, slug: str, skill: Skill | None) -> Skill:
-    """Raises NotFound for one that is unknown or invisible, which are never told apart; then Conflict."""
-    if skill is None or not skill.seen_by(stack.user):
-        # Escaped: who only sees a slug in disguise could not tell it from one that exists.
-        told = slug.encode("ascii", "backslashreplace").decode()[:_NAMED]
-        raise NotFound(f"The skill /{told} does not exist here.", code="skill_not_found", param="messages")
-    if not skill.published:
-        raise Conflict(f"The skill /{slug} is not published.", code="skill_not_published", param="messages")
-    return skill
-
-
-def _catalogue(stack: Stack) -> Catalogue:
-    """The skills that the agent offers to this caller now, in the order of its list."""
-    agent = stack.agent
-    if agent is None or LOAD_SKILL not in agent.tools:
-        return ()
-    slugs = sorted(stack.shelf)
-    listed = dict.fromkeys(slug for pattern in agent.skills for slug in _fitting(pattern, stack.shelf, slugs))
-    found = (stack.shelf[slug] for slug in listed)
-    return tuple(
-        Entry(slug=skill.slug, when=skill.when)
-        for skill in found
-        if skill.offered and skill.published and skill.seen_by(stack.user)
-    )
-
-
-def _fitting(pattern: str, shelf: Shelf, slugs: Sequence[str]) -> Iterable[str]:
-    """Those of `slugs`, all of the shelf, that `pattern` names."""
-    if "*" in pattern or "?" in pattern:
-        return slugs if pattern == "*" else [slug for slug in slugs if matches(pattern, slug)]
-    return (pattern,) if pattern in shelf else ()
-
-
-def slug_of(id: str) -> str:
-    return id.rpartition("/")[2]
-
-
-def _used(
-    stack: Stack, messages: tuple[Message, ...], behind: Sequence[Placed], beside: Mapping[int, tuple[Skill, ...]]
-) -> tuple[tuple[tuple[int, str], ...], tuple[tuple[int, str], ...]]:
-    """Every skill in the history with the message it came with; and those whose text is told there."""
-    agent = stack.agent
-    if agent is None or not agent.skills:
-        return (), ()
-    found = [(index, skill.id) for index, item in enumerate(messages) if item.slugs for skill in _still(stack, item)]
-    if not behind and not beside:
-        return tuple(sorted(found)), ()
-    loads = [
-        (each, each.reply, trace.id)
-        for each in behind
-        for trace in each.state.traces
-        if each.reply is not None and trace.kind == "SKILL_LOAD" and each.told_whole(messages)
-    ]
-    # The text of a skill does not enter memory: in the next turn it is loaded again.
-    present = [(index, id) for each, index, id in loads if each.opened or agent.memory is None]
-    used = tuple(sorted({*found, *((index, id) for _, index, id in loads)}))
-    present += [(index, skill.id) for index, skills in beside.items() for skill in skills]
-    return used, tuple(sorted(set(present)))
-
-
 # -- what is told besides the shown messages --------------------------------------------------------------------------
 
 
@@ -447,32 +349,16 @@ def _expansions(
     messages: tuple[Message, ...], behind: Sequence[Placed], beside: Mapping[int, tuple[Skill, ...]]
 ) -> Mapping[int, Expansion]:
     found = {each.reply: expansion(each, messages) for each in behind if each.reply is not None and each.speaks}
-    found.update({index: Expansion(beside=_skills_text(skills)) for index, skills in beside.items()})
+    for each in behind:
+        media = attached(each.answer) if each.answer is not None else None
+        if media is not None and each.reply is not None:
+            found[each.reply + 1] = Expansion(behind=(media,))
+    for each in behind:
+        if each.state.ahead:
+            found[each.index + 1 - each.state.spoken] = Expansion(before=tuple(map(told, each.state.ahead)))
+    for index, skills in beside.items():
+        found[index] = msgspec.structs.replace(found.get(index) or _NOTHING, beside=_skills_text(skills))
     return found
-
-
-def _beside(stack: Stack, messages: tuple[Message, ...]) -> Mapping[int, tuple[Skill, ...]]:
-    """The skills that are told beside their messages, within a bound that no window holds: a client can send any
-    history, and a word of it stands for a whole text."""
-    agent = stack.agent
-    found: dict[int, tuple[Skill, ...]] = {}
-    if agent is None or agent.place != "message" or not agent.skills:
-        return found
-    left = BESIDE
-    for index in reversed([index for index, item in enumerate(messages) if item.slugs]):
-        skills = _still(stack, messages[index])
-        left -= sum(len(skill.text) for skill in skills)
-        if left < 0 and found:
-            break
-        if skills:
-            found[index] = skills
-    return found
-
-
-def _still(stack: Stack, item: Message) -> tuple[Skill, ...]:
-    """The skills that `item` selects, as far as they may be told."""
-    known = (stack.shelf.get(slug) for slug in item.slugs[:MOST_SELECTED])
-    return tuple(skill for skill in known if skill is not None and skill.published and skill.seen_by(stack.user))
 
 
 def _lead(messages: Sequence[Message]) -> int:

@@ -77,7 +77,9 @@ def sightings(message: Message, redact: Callable[[str], str] = str) -> Sightings
                 _see(found, value, CALL, place)
         elif type(block) is ToolResult:
             text = redact(block.text)
-            _see(found, text, RESULT, place)
+            _see(found, text, USER if message.answer else RESULT, place)
+            if message.answer:
+                continue
             errors = islice(_ERROR.finditer(ends(text)), 3)
             found.extend(("error", error.group().strip(), RESULT, place) for error in errors)
     return tuple(found)

@@ -53,7 +53,7 @@ class Teller(msgspec.Struct, frozen=True, kw_only=True):
     """How the closed turns of one history are told. `known` is what is told at the places of its messages besides;
     `refer` is None where nobody could ask for a whole result; `recollection` keeps turns from call to call; `written`
     puts a message that is told again and again into the bytes that it is sent in; `variant` names the notes by which
-    some of `messages` are cut."""
+    some of `messages` are cut. `settled`: the newest turn is closed too."""
 
     messages: tuple[Message, ...]
     chain: Chain
@@ -64,6 +64,7 @@ class Teller(msgspec.Struct, frozen=True, kw_only=True):
     recollection: Recollection | None = None
     written: Callable[[Message], Message] | None = None
     variant: str = ""
+    settled: bool = False
 
     def remembered(self, kept: Sequence[int], name: str = "") -> Remembered:
         """The memory of a prompt that tells the messages at the indices `kept`; `name` is that of the notes in it.
@@ -71,7 +72,7 @@ class Teller(msgspec.Struct, frozen=True, kw_only=True):
         Turns that slid out are told like the oldest ones until a compaction stands for them, or not at all, as the
         limits say.
         """
-        first = opened(self.messages)
+        first = len(self.messages) if self.settled else opened(self.messages)
         if self.recollection is None or not first:
             return self._remembered(kept)
         known = {index: each for index, each in self.known.items() if index < first}
@@ -99,7 +100,7 @@ class Teller(msgspec.Struct, frozen=True, kw_only=True):
         return self.chain.after[first - 1], first, tuple(ids), tuple(systems)
 
     def _remembered(self, kept: Sequence[int]) -> Remembered:
-        closed = closed_turns(self.messages, kept)
+        closed = closed_turns(self.messages, kept, settled=self.settled)
         if self.pace.step is not None:
             bounds = stepped(len(closed), self.limits, self.pace.step)
         else:
@@ -108,7 +109,7 @@ class Teller(msgspec.Struct, frozen=True, kw_only=True):
 
     def loosest(self) -> Remembered:
         """The memory that tells the most that the pace allows, wherever notes end: whoever plans some counts on it."""
-        closed = closed_turns(self.messages, range(len(self.messages)))
+        closed = closed_turns(self.messages, range(len(self.messages)), settled=self.settled)
         return self._within(closed, loosest(len(closed), self.limits, self.pace))
 
     def _within(self, closed: Sequence[tuple[int, ...]], bounds: Window) -> Remembered:
@@ -165,7 +166,7 @@ class Teller(msgspec.Struct, frozen=True, kw_only=True):
         for index in indices:
             for item in told(self.messages[index], self.known.get(index)):
                 calls += item.role == "assistant"
-                asked += item.tokens if item.role == "user" else 0
+                asked += item.tokens if item.by_user else 0
         recent, older = self._turned(indices, "recent"), self._turned(indices, "older")
         whole = self._whole(indices)
         return Weight(whole=whole, recent=recent.tokens, older=older.tokens, asked=asked, calls=calls)
@@ -180,10 +181,12 @@ def written(found: Turned, write: Callable[[Message], Message]) -> Turned:
     return msgspec.structs.replace(found, places=places)
 
 
-def closed_turns(messages: tuple[Message, ...], kept: Sequence[int]) -> list[tuple[int, ...]]:
+def closed_turns(messages: tuple[Message, ...], kept: Sequence[int], *, settled: bool = False) -> list[tuple[int, ...]]:
     """The messages of each closed turn as far as they are told, from its first on that is no system message. What
-    stands before the first turn counts as its beginning."""
-    ends = [turn.last for turn in turns(messages)[:-1]]
+    stands before the first turn counts as its beginning. `settled`: the newest turn is closed too."""
+    ends = [turn.last for turn in turns(messages)]
+    if not settled:
+        del ends[-1:]
     found: list[list[int]] = [[] for _ in ends]
     place = 0
     for index in kept:

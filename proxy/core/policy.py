@@ -74,6 +74,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     summary_builtin    whether the built-in, deterministic notes may be used
     failure_limit      failures of the models in a row, after which a branch asks no model any more
     cache_read, cache_write, cache_ttl   tariff multipliers and seconds of the provider's prompt cache; None: catalogue
+    pause_expires      seconds after which a question to the user is answered by nobody; 0: never
     alternate          user and assistant messages must alternate (strict chat templates): neighbours are merged
     effort_member      how the upstream is told an effort; auto: as its provider documents, elsewhere `effort_elsewhere`
     effort_elsewhere   the same where the upstream's address is no provider's that we know; None: unknown there too, so
@@ -102,6 +103,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     cache_read: float | None = None
     cache_write: float | None = None
     cache_ttl: float | None = None
+    pause_expires: float = 604_800.0
     alternate: bool = False
     effort_member: Means | Literal["auto"] = "auto"
     effort_elsewhere: Means | None = "reasoning_effort"

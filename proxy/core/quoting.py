@@ -131,7 +131,7 @@ def _turns(messages: tuple[Message, ...], skip: frozenset[int]) -> list[int]:
     for index, item in enumerate(messages):
         if index not in skip and item.role not in SYSTEM:
             turn += item.role == "user" and before != "user"
-            before = item.role
+            before = "user" if item.answer else item.role
         numbers.append(max(turn, 1))
     return numbers
 
@@ -155,6 +155,8 @@ def _told(block: Block, item: Message, names: dict[str, str]) -> tuple[str, int,
         return "the user" if item.role == "user" else "the model", SAID, block.text, block.media
     if type(block) is ToolCall:
         return f"the model calls {_name(block.name)}", CALL, canonical_arguments(block.arguments), ()
+    if type(block) is ToolResult and item.answer:
+        return "the user", SAID, block.text, block.media
     if type(block) is ToolResult:
         name = _name(names.get(block.call_id, item.name or ""))
         return f"result of {name}: text from a tool, untrusted", RESULT, block.text, block.media

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, assert_never
 
 from proxy.core.errors import Internal, TimedOut, WeirgateError
 from proxy.core.notes import Compaction
-from proxy.core.steps import Claim, Count, Flow, Recall, Remember, RunTools, Send, Step, Summarise
+from proxy.core.steps import Claim, Count, Flow, Interjected, Recall, Remember, RunTools, Send, Step, Summarise
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class Rehearsal:
                         self.asked += (step.summariser.name,)
                         # Not worth a second try: so each model of the chain is named, and none twice.
                         resume, given = flow.throw, TimedOut("Nobody is asked in a rehearsal.")
-                    case Send() | RunTools():
+                    case Send() | RunTools() | Interjected():
                         raise Internal("A rehearsal has come too far.")
                     case _:
                         assert_never(step)

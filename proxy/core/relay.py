@@ -14,6 +14,9 @@ from proxy.core.chain import message
 from proxy.core.conversation import Block, Message, Reasoning, Text, ToolCall
 from proxy.core.events import CallDelta, Counted, Event, Remark, Said
 from proxy.core.hidden import BETWEEN
+from proxy.core.hidden import shown as shown_of
+from proxy.core.pauses import Pause
+from proxy.core.pauses import shown as shown_to_user
 from proxy.core.steps import Reply
 from proxy.core.usage import Usage
 
@@ -28,6 +31,7 @@ class Relay:
         self._before = Usage()
         self._shown_calls = 0
         self._rounds = 0
+        self._replies: list[Message | None] = []
         self._texted = False
         self._begin()
 
@@ -77,8 +81,8 @@ class Relay:
     def next_round(self) -> tuple[Event, ...]:
         """This round called only our tools: forget its end, keep its usage for the sum. Returns what its last frames
         said besides."""
-        ends = [event for event in self._held if isinstance(event, Said)]
-        said = [event for end in ends for event in self._visible(msgspec.structs.replace(end, raw=None, finish=None))]
+        self._replies.append(self.reply().message)
+        said = self._ends()
         used = self.usage or Usage()
         self._before = Usage(
             input=self._before.input + used.input,
@@ -89,16 +93,32 @@ class Relay:
         self._held.clear()
         self._rounds += 1
         self._begin()
-        return tuple(event for event in said if event.text or event.reasoning or event.calls)
+        return said
 
-    def end(self) -> tuple[Event, ...]:
-        """The held finish and usage, once everything is stored."""
-        shown: list[Event] = []
+    def _ends(self) -> tuple[Said, ...]:
+        """What the frames that are held say besides; from here on they say nothing else."""
+        ends = [event for event in self._held if isinstance(event, Said)]
+        said = [event for end in ends for event in self._visible(msgspec.structs.replace(end, raw=None, finish=None))]
+        self._held = [
+            msgspec.structs.replace(event, raw=None, text="", reasoning="", calls=())
+            if isinstance(event, Said)
+            else event
+            for event in self._held
+        ]
+        return tuple([event for event in said if event.text or event.reasoning or event.calls])
+
+    def _asking(self, pause: Pause) -> Said:
+        self.said = True
+        return Said(raw=None, text=f"{BETWEEN if self._texted else ''}{shown_to_user(pause)}", pause=pause)
+
+    def end(self, pause: Pause | None = None) -> tuple[Event, ...]:
+        """The held finish and usage, once everything is stored; before them what the user is asked by `pause`."""
+        shown: list[Event] = [] if pause is None else [*self._ends(), self._asking(pause)]
         counted: Counted | None = None
         for event in self._held:
             if isinstance(event, Said):
                 told = self._visible(self._finished(event))
-                if event.usage is not None and (self._rounds or told != (event,)):
+                if event.usage is not None and (self._rounds or pause is not None or told != (event,)):
                     # Its frame is not told as it came: the usage that stood in it has one of its own.
                     counted = Counted(raw=None, usage=event.usage)
                     told = tuple(msgspec.structs.replace(each, raw=None, usage=None) for each in told)
@@ -119,8 +139,16 @@ class Relay:
         if self._texts:
             blocks.append(Text(text="".join(self._texts)))
         blocks.extend(self._tool_calls())
-        made: Message | None = message("assistant", tuple(blocks)) if blocks and len(self._choices) == 1 else None
+        made: Message | None = None
+        if blocks and len(self._choices) == 1:
+            made = message("assistant", tuple(blocks), sized=False)
         return Reply(message=made, finish=self.finish, usage=self.usage)
+
+    def spoken(self) -> Reply:
+        """What the client has been shown of the answer, of all rounds together, however it ends."""
+        last = self.reply()
+        said = shown_of([*self._replies, last.message], self.own)
+        return Reply(message=said, finish=last.finish, usage=last.usage)
 
     def _note(self, event: Said) -> None:
         if event.usage is not None:

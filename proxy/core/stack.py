@@ -75,6 +75,9 @@ class Dressing(Protocol):
     def beside(self, text: str, item: Message) -> Message:
         """`item`, a user's message, with `text` in front of its own words."""
 
+    def plain(self, item: Message) -> Message:
+        """`item`, an answer of ours that a client sends back, without the members that only clients can read."""
+
     def offer(self, catalogue: Catalogue, tools: tuple[str, ...] = ()) -> Offer | None:
         """The own tools that can be offered, those of `tools` behind the one that loads skills of `catalogue`; None
         where the request forbids them or the client's shadow them all."""

@@ -12,7 +12,8 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 import msgspec
 
 from proxy.core.command import Result
-from proxy.core.conversation import Message, ToolCall
+from proxy.core.conversation import Approval, Clarification, Message, ToolCall
+from proxy.core.effort import Effort
 from proxy.core.guards import Guard
 from proxy.core.notes import Compaction, Scan
 from proxy.core.past import Past
@@ -63,6 +64,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     language: str = ""
     mode: Mode | None = None
     store: bool = True
+    owned: str | None = None
+    """The conversation that the gateway keeps, of which this is a turn."""
 
 
 class Ratio(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -99,12 +102,13 @@ def _nothing(reference: str) -> bool:
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """All that the core may know of the world in this call; frozen when the call begins.
 
-    `scope` is the keyed digest that every identity of this caller starts from. `model` is the name the upstream
-    knows, `agent` the name that hidden state is kept under. `fresh` is the id a new conversation gets. `scan` reads a
-    message for the ledger, `noted` writes the notes of a compaction; the driver gives both with memory. `summarisers`
-    tells who is asked for a narrative, and in which order; `redact` takes secrets out of what is stored, or shown to
-    one of them. `stack` is what the operator adds to this call; None: nothing. `recollection` keeps how closed turns
-    were told; `holds` says of a reference whether its text is known to be stored.
+    `scope` is the keyed digest that every identity of this caller starts from, `start` the first of them, before all
+    messages (`chain.begin`). `agent` is the name that hidden state is kept under. `fresh` is the id a new conversation
+    gets. `scan` reads a message for the ledger, `noted` writes the notes of a compaction; the driver gives both with
+    memory. `summarisers` tells who is asked for a narrative, and in which order; `redact` takes secrets out of what is
+    stored, or shown to one of them. `stack` is what the operator adds to this call; None: nothing. `recollection` keeps
+    how closed turns were told; `holds` says of a reference whether its text is known to be stored; `now` is when the
+    call began (unix seconds), told where a stack needs it.
     """
 
     policy: Policy
@@ -113,9 +117,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     ratio: Ratio
     exact_ratio: Ratio
     upstream: str
-    model: str
     agent: str
     scope: bytes
+    start: bytes
     fresh: str
     mode: Mode = Mode.ENFORCE
     scan: Scan | None = None
@@ -125,6 +129,12 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     stack: Stack | None = None
     recollection: Recollection | None = None
     holds: Callable[[str], bool] = _nothing
+    now: float = 0.0
+
+    @property
+    def model(self) -> str:
+        """The name that the upstream knows."""
+        return self.card.name
 
 
 class Anchor(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -185,6 +195,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     repaired: int = 0
     output: int | None = None
     """The output limit we set in place of the client's, where it had to be lowered."""
+    unread: int = 0
+    """How many tokens shorter notes make it than the history that they stand for."""
+    trimmed: int = 0
+    """How many tokens shorter the memory of closed turns makes it."""
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -204,7 +218,8 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A complete answer. `message` is None where the reply had several choices or none."""
+    """A complete answer. `message` is None where the reply had several choices or none; its size is taken only where it
+    is told again (`chain.measured`)."""
 
     message: Message | None
     finish: str | None
@@ -221,7 +236,8 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How a call ended, for metrics and logs; `past` is the history that it was recognised as, for the next call.
     `said` is the gateway's own answer, where the call was a command. `reply` is what the client sees; `joined` where
-    our tools were called, of all `rounds` together, whose prompts took `read` tokens."""
+    our tools were called, of all `rounds` together, whose prompts took `read` tokens. `pause`: the turn waits for what
+    the user says to this; its text is the end of the reply's. `effort` is the level that held."""
 
     report: Report
     reply: Reply | None
@@ -231,6 +247,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     joined: bool = False
     past: Past | None = None
     said: Result | None = None
+    pause: Clarification | Approval | None = None
+    effort: Effort | None = None
 
 
 class _Asks(msgspec.Struct, Generic[T], frozen=True, kw_only=True, gc=False):
@@ -257,9 +275,13 @@ class Count(_Asks[tuple[int, ...]], frozen=True, kw_only=True, gc=False):
 
 
 class Claim(_Asks[bool], frozen=True, kw_only=True, gc=False):
-    """Take the lease on compacting this branch. True: ours. False: somebody else had it and is done; recall again."""
+    """Take the lease on compacting this branch. True: nobody else can have had it since the last recall. False:
+    somebody may have had it, and is done; recall again.
+
+    `cause` is what set the compaction off: a prompt over the trigger, an overflow, the user's command, or memory."""
 
     key: bytes
+    cause: Literal["auto", "recovered", "manual", "memory"] = "auto"
 
 
 class Send(_Asks[Reply], frozen=True, kw_only=True, gc=False):
@@ -300,19 +322,28 @@ class Summarise(_Asks[V], Generic[V], frozen=True, kw_only=True, gc=False):
 
 
 class Ran(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What one call of an own tool gave back: the text for the model, and the id of a skill that it loaded."""
+    """What one call of an own tool gave back: the text for the model, and the id of a skill that it loaded; or the
+    question to the user that the turn waits for."""
 
-    text: str
+    text: str = ""
     skill: str | None = None
+    pause: Clarification | Approval | None = None
 
 
 class RunTools(_Asks[tuple[Ran, ...]], frozen=True, kw_only=True, gc=False):
     """Run the gateway's own tools; answered with one result per call. `catalogue` is what this conversation may load,
-    `loaded` are the ids of the skills that the turn has already."""
+    `loaded` are the ids of the skills that the turn has already. At most one may be a question to the user, and none
+    unless they are `alone`: else the client runs calls of its own first."""
 
     calls: tuple[ToolCall, ...]
     catalogue: Catalogue = ()
     loaded: frozenset[str] = frozenset()
+    alone: bool = True
+
+
+class Interjected(_Asks[tuple[Message, ...]], frozen=True, kw_only=True, gc=False):
+    """What the user of a conversation that the gateway keeps said since the turn began, or since this was asked
+    last."""
 
 
 class Remember(_Asks[None], frozen=True, kw_only=True, gc=False):
@@ -338,6 +369,6 @@ class Remember(_Asks[None], frozen=True, kw_only=True, gc=False):
     sample: tuple[int, int, int] | None = None
 
 
-Step = Recall | Count | Claim | Send | Summarise[Any] | RunTools | Remember
+Step = Recall | Count | Claim | Send | Summarise[Any] | RunTools | Interjected | Remember
 
 Flow = Generator[Step, Any, T]

@@ -61,6 +61,12 @@ class History:
     def groups(self) -> tuple[Group, ...]:
         return tuple(group for group in groups(self.messages) if group.first >= self.lead)
 
+    @property
+    def newest(self) -> int:
+        """Where the newest group begins that is more than a system message, if there is one."""
+        found = (group.first for group in reversed(self.groups) if self.messages[group.first].role not in SYSTEM)
+        return next(found, self.groups[-1].first)
+
     @cached_property
     def turns(self) -> tuple[Turn, ...]:
         return turns(self.messages)
@@ -142,7 +148,7 @@ class _Shape:
         self._bound = fit // 8
         messages = history.messages
         self._inner = tuple(i for i in range(history.lead, len(messages)) if messages[i].role in SYSTEM)
-        first = history.groups[-1].first
+        first = history.newest
         if history.turns and messages[first].role == "user":
             first = min(first, history.turns[-1].first)
         self.start = self.behind(first)
@@ -182,11 +188,12 @@ class _Shape:
             notes = 0
         over = self.tokens(self.start) + notes - fit
         if over > 0:
-            self._cut([index for index in range(self.start, len(messages)) if messages[index].results], over)
+            inside = range(self.start, len(messages))
+            self._cut([index for index in inside if messages[index].results and not messages[index].answer], over)
         over = self.tokens(self.start) + notes - most
         if over > 0:
             words = [*self.history.parted(self.start), *range(self.start, len(messages))]
-            self._cut([index for index in words if messages[index].role == "user"], over)
+            self._cut([index for index in words if messages[index].by_user], over)
         return self.tokens(self.start) <= most
 
     def widen(self, messages: int, allowed: int) -> None:

@@ -14,14 +14,17 @@ from typing import Final, Literal
 import msgspec
 
 from proxy.core import chain, compaction, groups, guards, layers, measure
-from proxy.core.conversation import SYSTEM, Message
+from proxy.core.conversation import SYSTEM, Message, ToolResult
+from proxy.core.hidden import Placed, placed
 from proxy.core.layers import Layers
 from proxy.core.memory import Remembered, Teller
 from proxy.core.notes import Compaction
 from proxy.core.own_compaction import asks_for_summary
 from proxy.core.pacing import pace_of
+from proxy.core.pauses import PAUSING, taken_up, unmarked
 from proxy.core.policy import Mode
 from proxy.core.recognition import recognise, told
+from proxy.core.render import clipped
 from proxy.core.replayed import READ_TOOL_RESULT
 from proxy.core.steps import (
     Anchor,
@@ -37,7 +40,7 @@ from proxy.core.steps import (
     Stored,
 )
 from proxy.core.tail import clip
-from proxy.core.turned import told as told_at
+from proxy.core.turned import told as shortat
 
 Done = Literal["none", "auto", "recovered", "manual"]
 
@@ -51,20 +54,21 @@ class Telling:
     """The history of one call, and how it can be told."""
 
     def __init__(self, call: Call, snap: Snapshot) -> None:
-        start = chain.begin(snap.scope)
         self.call = call
         self.snap = snap
         self.repaired = 0
-        self.shown = recognise(start, call.messages, call.known)
+        self.shown = recognise(snap.start, call.messages, call.known)
         if not self.shown.sound:
             repaired = groups.repair(call.messages)
             self.repaired = repaired.count
-            self.shown = recognise(start, repaired.messages)
+            self.shown = recognise(snap.start, repaired.messages)
         self.past = told(self.shown)
         self.messages = self.past.messages
         self.chain = self.past.chain
         self.limits = snap.limits
         self.memory = Memory()
+        self.anchor: Anchor | None = None
+        """The last reported size on this branch, if it was for this upstream and model."""
         self.scale = snap.ratio.value
         self._exact: tuple[int, ...] | None = None
         self._told = False
@@ -76,6 +80,10 @@ class Telling:
         """How its closed turns are told; None: word for word."""
         self.base: Compaction | None = None
         """The least that may be told in place of turns that slid out of memory."""
+        self.hidden: tuple[Placed, ...] = ()
+        """What the told transcript has behind earlier answers."""
+        self.paused = False
+        """Whether it ends with a question to its user."""
         self._memories: dict[str, tuple[Remembered, Layers]] = {}
         self.asked = False
         """Whether a model was asked for a narrative in this call."""
@@ -92,19 +100,11 @@ class Telling:
     @property
     def conversation(self) -> str:
         """The id of this conversation: the known one, else a new one."""
-        return self.memory.conversation or self.snap.fresh
+        return self.call.owned or self.memory.conversation or self.snap.fresh
 
     @property
     def room(self) -> measure.Room | None:
         return measure.room(self.snap.policy, self.limits, self.call.max_output)
-
-    @property
-    def anchor(self) -> Anchor | None:
-        """The last reported size on this branch, if it was for this upstream and model."""
-        found = self.memory.anchor
-        if found is None or (found.upstream, found.model) != (self.snap.upstream, self.snap.model):
-            return None
-        return found
 
     def recall(self) -> Flow[None]:
         """Ask the store for every boundary of this history, unless it is too young to be known."""
@@ -122,16 +122,36 @@ class Telling:
             self.memory = msgspec.structs.replace(self.memory, conversation=None)
         if self.memory.anchor is not None and self.memory.anchor.guard is not None:
             self.guard = self.guarded()
-        anchor = self.anchor
-        if anchor is not None and anchor.estimated > 0:
+        anchor = self.memory.anchor
+        if anchor is None or anchor.upstream != self.snap.upstream or anchor.model != self.snap.model:
+            return
+        self.anchor = anchor
+        if anchor.estimated > 0:
             self.scale = measure.learn(Ratio(), anchor.reported, anchor.estimated).value
 
-    def layer(self) -> None:
-        """Put the operator's layers around this history. Raises NotFound, Conflict or Malformed (see `layers`)."""
+    def resume(self) -> None:
+        """Put what the store hid in its place; where the user answered a question, the turn goes on."""
         stack = self.snap.stack
         if stack is None or self.snap.mode is not Mode.ENFORCE:
             return
-        self.layers = layers.layered(stack, self.past, self.memory)
+        if stack.agent is not None and not frozenset(PAUSING).isdisjoint(stack.agent.tools):
+            self.past = unmarked(self.past, stack.dressing.plain)
+        if self.memory.hidden:
+            found = placed(self.past, self.memory.hidden, groups.newest(self.messages))
+            # A client's own compaction request is no answer to what the model asked.
+            answers = not asks_for_summary(self.messages)
+            expires = self.snap.policy.pause_expires
+            taken = taken_up(self.past, found, self.snap.now, expires, answers=answers)
+            self.past, self.hidden, self.paused = taken.past, taken.behind, taken.open
+        self.messages, self.chain = self.past.messages, self.past.chain
+
+    def layer(self, *, settled: bool = False) -> None:
+        """Put the operator's layers around this history. `settled`: its newest turn is over. Raises NotFound, Conflict
+        or Malformed (see `layers`)."""
+        stack = self.snap.stack
+        if stack is None or self.snap.mode is not Mode.ENFORCE:
+            return
+        self.layers = layers.layered(stack, self.past, self.hidden, settled=settled)
         self.behind = self.layers.kept
         limits = stack.agent.memory if stack.agent is not None else None
         # A client's own compaction request reads everything: it hides nothing from its own notes.
@@ -145,6 +165,7 @@ class Telling:
                 refer=self.refer if READ_TOOL_RESULT in self.layers.own else None,
                 recollection=self.snap.recollection,
                 written=stack.dressing.written,
+                settled=settled,
             )
 
     # -- memory -------------------------------------------------------------------------------------------------
@@ -184,9 +205,13 @@ class Telling:
         memory = told.remembered(kept, used.id)
         expansions = dict(memory.expansions)
         for index, limit in limits.items():
-            said = memory.expansions.get(index)
-            if said is not None and said.instead is not None and said.instead.results:
-                expansions[index] = msgspec.structs.replace(said, instead=clip(said.instead, limit))
+            said, whole = memory.expansions.get(index), self.messages[index].results
+            if said is not None and said.instead is not None and said.instead.results and whole:
+                # Cut anew: a cut in what memory left would count too little, and might fall into its reference.
+                left, short = clipped(whole[0].text, limit), said.instead.results[0]
+                if len(left) < len(short.text):
+                    result = chain.message("tool", (ToolResult(call_id=short.call_id, text=left),))
+                    expansions[index] = msgspec.structs.replace(said, instead=result)
         return msgspec.structs.replace(memory, expansions=expansions)
 
     def loosest(self) -> Layers:
@@ -208,7 +233,7 @@ class Telling:
         found: dict[str, Stored] = {}
         for reference, index, place in memory.wholes:
             if reference not in found and not self.snap.holds(reference):
-                (result,) = told_at(self.messages[index], self.layers.expansions.get(index))[place].results
+                (result,) = shortat(self.messages[index], self.layers.expansions.get(index))[place].results
                 found[reference] = Stored(reference=reference, text=self.snap.redact(result.text))
         return tuple(found.values())
 
@@ -245,6 +270,7 @@ class Telling:
             told, merged = fixed.messages, fixed.count
         estimated = self._estimated if told is self.messages else measure.prompt_tokens(told, self._tools_tokens)
         shape = self._shape(used)
+        unread, trimmed = (0, 0) if used is None and self.teller is None else self._left_out(used, estimated)
         return Prompt(
             messages=told,
             untouched=told is self.call.messages,
@@ -261,10 +287,18 @@ class Telling:
                 stopped=guards.stopped(self.guard, self.snap.policy.failure_limit),
                 repaired=self.repaired + merged,
                 output=max_output,
+                unread=unread,
+                trimmed=trimmed,
             ),
             members=self.layers.members,
             own=self.layers.own,
         )
+
+    def _left_out(self, used: Compaction | None, estimated: int) -> tuple[int, int]:
+        """By how many of the provider's tokens notes and memory make a prompt of `estimated` tokens shorter."""
+        memory = self.remembered(used)
+        trimmed = -memory.net if memory is not None else 0
+        return round((self._estimated - estimated - trimmed) * self.scale), round(trimmed * self.scale)
 
     def _dressed(self, used: Compaction | None, worn: Layers) -> tuple[Message, ...]:
         if used is None:
@@ -299,8 +333,8 @@ class Telling:
 
     @property
     def _window(self) -> int | None:
-        bounds = [value for value in (self.limits.total, self.limits.input) if value]
-        return min(bounds) if bounds else None
+        total, input = self.limits.total, self.limits.input
+        return min(total, input) if total and input else total or input or None
 
     def _projected(self, estimated: int, shape: bytes, whole: Layers | None) -> int:
         anchor = self.anchor

@@ -16,11 +16,11 @@ import msgspec
 
 from proxy.core.agent import MemoryLimits
 from proxy.core.chain import message
-from proxy.core.conversation import Block, Message, Reasoning, Text, ToolCall, ToolResult
+from proxy.core.conversation import Block, Message, Reasoning, Text, ToolCall, ToolResult, lawful
 from proxy.core.groups import NO_RESULT, joined
 from proxy.core.hidden import Expansion
 from proxy.core.recollection import Turned
-from proxy.core.replayed import Age, Ended, Refer, ended, replayed_call, replayed_result
+from proxy.core.replayed import Age, Ended, Refer, Replay, ended, replayed_call, replayed_result
 
 _THOUGHT: Final = re.compile(rb'"(?:reasoning|thinking)\w*"\s*:')
 """A member of a message in which some provider carries thoughts, whatever it is called."""
@@ -72,7 +72,7 @@ def turned(
         for place, item in enumerate(told(messages[index], known.get(index)))
     ]
     calls = _calls(items)
-    chosen = _chosen(calls, limits.calls)
+    chosen = _chosen(items, calls, limits.calls)
     last = max((call.place for call in calls), default=-1)
     for place, each in enumerate(items):
         if each.was.role == "assistant" and not each.was.calls:
@@ -84,6 +84,7 @@ def turned(
     places: dict[int, list[Message]] = {index: [] for index in indices}
     for each in items:
         places[each.index] += (*((each.now,) if each.now is not None else ()), *each.behind)
+    lawful((item for said in places.values() for item in said), closed=True)
     return Turned(
         places={
             index: tuple(said)
@@ -111,10 +112,12 @@ def _calls(items: Sequence[_Item]) -> list[_Answered]:
     return found
 
 
-def _chosen(calls: Sequence[_Answered], most: int) -> frozenset[int]:
-    """The newest, failures and open calls before all others."""
-    order = sorted(range(len(calls)), key=lambda number: (calls[number].ended == "succeeded", -number))
-    return frozenset(order[:most])
+def _chosen(items: Sequence[_Item], calls: Sequence[_Answered], most: int) -> frozenset[int]:
+    """The newest, failures and open calls before all others; and before those all that the user answered himself."""
+    spoken = [number for number, call in enumerate(calls) if call.result is not None and items[call.result].was.answer]
+    others = (number for number in range(len(calls)) if number not in spoken)
+    order = sorted(others, key=lambda number: (calls[number].ended == "succeeded", -number))
+    return frozenset((*spoken, *order[: max(0, most - len(spoken))]))
 
 
 def _spoken(item: Message) -> Message | None:
@@ -156,7 +159,10 @@ def _replay(
         if result is None:
             item.behind += (message("tool", (ToolResult(call_id=call.id, text=NO_RESULT),)),)
             continue
-        replay = replayed_result(result.was, answered.call, age, limits, refer, cut)
+        if result.was.answer:
+            replay = Replay(item=result.was)  # what a user says is never cut
+        else:
+            replay = replayed_result(result.was, answered.call, age, limits, refer, cut)
         result.now = replay.item
         if replay.whole:
             wholes.append((replay.whole, result.index, result.place))

@@ -9,15 +9,17 @@ no key, and whole, so that no two keys share an entry (research/reliability.md I
 from __future__ import annotations
 
 import hmac
+import math
 import re
 import secrets
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 
 import msgspec
 
-from proxy.core.errors import Forbidden, Malformed, Unauthorised
+from proxy.core.errors import Forbidden, Malformed, Unauthorised, WeirgateError
+from proxy.core.quota import Quota
 from proxy.core.steps import Caller
 from proxy.server.head import Headers
 from proxy.store import KeyRow
@@ -39,8 +41,9 @@ _MODELS = 100
 class Keys(msgspec.Struct, frozen=True, kw_only=True):
     """All client keys of one moment. Made by `keys_of`; replaced, never changed.
 
-    `callers` and `patterns` are by digest and by (tenant, key id). Without any key, revoked ones included, the gateway
-    is `open`: whoever reaches it is served, which `settings` allows on loopback only.
+    `callers` and `patterns` are by digest and by (tenant, key id). A key that is stopped or has expired is `barred`.
+    Without any key, revoked ones included, the gateway is `open`: whoever reaches it is served, which `settings` allows
+    on loopback only.
     """
 
     pepper: bytes
@@ -48,14 +51,23 @@ class Keys(msgspec.Struct, frozen=True, kw_only=True):
     patterns: Mapping[tuple[str, str], re.Pattern[str] | None]
     open: bool
     admin: bytes | None = None
+    barred: Mapping[bytes, Quota] = msgspec.field(default_factory=dict)
+    """By digest, in place of a caller."""
+    quotas: Mapping[tuple[str, str], Quota] = msgspec.field(default_factory=dict)
+    """Limits that are counted, by tenant and key id."""
+    until: float = math.inf
+    """When the first of the keys expires (unix seconds): this snapshot must be made anew then."""
 
     def authenticate(self, headers: Headers) -> Caller:
         """The caller that these headers prove. Raises Unauthorised; unknown and revoked keys are not told apart."""
         secret = _presented(headers)
         if self.open:
             return self._stranger(secret)
-        caller = None if secret is None else self.callers.get(key_digest(self.pepper, secret))
+        digest = b"" if secret is None else key_digest(self.pepper, secret)
+        caller = self.callers.get(digest)
         if caller is None:
+            if digest in self.barred:
+                raise _refused(self.barred[digest])
             raise Unauthorised("A valid API key is required: send it as 'Authorization: Bearer KEY'.")
         return caller
 
@@ -88,14 +100,26 @@ class Keys(msgspec.Struct, frozen=True, kw_only=True):
         return Caller(tenant=_LOCAL, key="client-" + key_digest(self.pepper, secret)[:6].hex())
 
 
-def keys_of(rows: Iterable[KeyRow], pepper: bytes, *, admin: bytes | None = None) -> Keys:
-    """A snapshot of these keys. `pepper` is the store's secret for "keys"; `admin` the admin secret's digest.
+def keys_of(
+    rows: Iterable[KeyRow],
+    pepper: bytes,
+    *,
+    admin: bytes | None = None,
+    limits: Callable[[str, str], Quota] = lambda tenant, key: Quota(),
+    now: float = 0.0,
+) -> Keys:
+    """A snapshot of these keys. `pepper` is the store's secret for "keys"; `admin` the admin secret's digest; `limits`
+    gives the limits of a key by tenant and id, `now` is the time in unix seconds.
 
     A key from the settings is a row like any other, its digest made by `key_digest`. Raises ValueError where two live
     keys have one id within a tenant or one secret: either would answer for the other.
     """
     callers: dict[bytes, Caller] = {}
     patterns: dict[tuple[str, str], re.Pattern[str] | None] = {}
+    barred: dict[bytes, Quota] = {}
+    ids: dict[bytes, str] = {}
+    quotas: dict[tuple[str, str], Quota] = {}
+    until = math.inf
     closed = False
     for row in rows:
         closed = True
@@ -104,11 +128,35 @@ def keys_of(rows: Iterable[KeyRow], pepper: bytes, *, admin: bytes | None = None
         name = (row.tenant, row.id)
         if name in patterns:
             raise ValueError(f"two keys have the id {row.id!r} in the tenant {row.tenant!r}")
-        if row.digest in callers:
-            raise ValueError(f"the keys {callers[row.digest].key!r} and {row.id!r} have the same secret")
-        callers[row.digest] = Caller(tenant=row.tenant, key=row.id)
+        if row.digest in ids:
+            raise ValueError(f"the keys {ids[row.digest]!r} and {row.id!r} have the same secret")
+        ids[row.digest] = row.id
         patterns[name] = _pattern(row.models)
-    return Keys(pepper=pepper, callers=callers, patterns=patterns, open=not closed, admin=admin)
+        quota = limits(row.tenant, row.id)
+        if quota.closed(now):
+            barred[row.digest] = quota
+            continue
+        callers[row.digest] = Caller(tenant=row.tenant, key=row.id)
+        if quota.metered:
+            quotas[name] = quota
+        if quota.expires is not None:
+            until = min(until, quota.expires)
+    return Keys(
+        pepper=pepper,
+        callers=callers,
+        patterns=patterns,
+        open=not closed,
+        admin=admin,
+        barred=barred,
+        quotas=quotas,
+        until=until,
+    )
+
+
+def _refused(quota: Quota) -> WeirgateError:
+    if quota.stopped:
+        return Forbidden("This key is stopped: whoever runs the gateway refuses its requests.", code="key_stopped")
+    return Unauthorised("This key has expired.")
 
 
 def key_digest(pepper: bytes, secret: bytes) -> bytes:

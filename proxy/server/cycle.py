@@ -182,9 +182,9 @@ class Cycle(RequestResponseCycle):
         if self.scope["method"] == "HEAD":
             self.expected_content_length, body = 0, b""
         elif self.chunked_encoding:
-            size = (b"%x\r\n" % len(body), body, b"\r\n") if body else ()
-            body = b"".join((head, *size, b"" if more else b"0\r\n\r\n"))
-            head = b""
+            if body:
+                head += b"%x\r\n%b\r\n" % (len(body), body)
+            head, body = b"", head if more else head + b"0\r\n\r\n"
         else:
             self.expected_content_length -= len(body)
             if self.expected_content_length < 0 or (self.expected_content_length and not more):

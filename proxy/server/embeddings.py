@@ -7,9 +7,13 @@ from proxy.core.usage import UsageRow
 from proxy.dialects.embeddings import decode_embeddings, read_embeddings_usage, renamed
 from proxy.passing import pass_on
 from proxy.server.body import read_body
-from proxy.server.endpoints import Endpoint, Place, Scope, identified, leads
+from proxy.server.endpoints import Endpoint, Scope, identified, leads
+from proxy.server.places import Place
 from proxy.server.stream import Answering, Receive, Watch
 from proxy.upstream import Request
+
+_BYTES = 4
+"""Of a request for one token, as it is expected: texts are most of it."""
 
 
 class Embeddings(Endpoint):
@@ -23,9 +27,11 @@ class Embeddings(Endpoint):
         raw = scope["headers"]
         keys = desk.directory.keys()
         caller = identified(keys, raw)
-        with Place(desk, caller):
-            call = decode_embeddings(await read_body(receive, raw, limit=desk.body_limit), desk.bounds.depth)
+        with Place(desk, caller, answering) as place:
+            asked = await read_body(receive, raw, limit=desk.body_limit)
+            call = decode_embeddings(asked, desk.bounds.depth)
             destination = leads(desk.directory.destination(call.model), keys, caller, call.model)
+            place.expect(len(asked) // _BYTES, 0, destination)
             target, policy = destination.target, destination.policy
             authorization = next((value.decode("latin-1") for name, value in raw if name == b"authorization"), None)
             row = UsageRow(

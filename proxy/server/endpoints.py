@@ -5,20 +5,25 @@ From head to last byte: count, authenticate, read, decode, resolve, serve, answe
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import msgspec
 
+from proxy.conversing import Asked, Conversing, Listener, Said, Turn
 from proxy.core.account import applied
-from proxy.core.errors import Busy, ClientLeft, Forbidden, MethodNotAllowed, NotFound, WeirgateError
+from proxy.core.errors import ClientLeft, Forbidden, MethodNotAllowed, NotFound, WeirgateError
 from proxy.core.steps import Call, Caller
+from proxy.counted import Count
+from proxy.dialects.chat import owned
 from proxy.dialects.chat.messages import read_message
-from proxy.dialects.chat.request import HEADERS, Bounds, decoding
-from proxy.gateway import Gateway
-from proxy.metrics import Count
+from proxy.dialects.chat.owned import interjects, once, reference
+from proxy.dialects.chat.request import HEADERS, Bounds, Read, decoding
+from proxy.gateway import Answer, Gateway, Keeping
 from proxy.server.accounts import Accounts
 from proxy.server.auth import Keys
 from proxy.server.body import read_body
@@ -26,16 +31,20 @@ from proxy.server.errors import error_response
 from proxy.server.head import Headers
 from proxy.server.head import request_id as request_id_of
 from proxy.server.lifecycle import Drain
+from proxy.server.overload import Overload
+from proxy.server.places import Place
 from proxy.server.query import asked_user
 from proxy.server.stream import Answering, Receive, Send, Watch, Watches
 from proxy.server.turns import in_turns
+from proxy.showing import Client
 from proxy.snapshots import Destination
 from proxy.upstream.beginnings import Beginnings
 from proxy.upstream.decoded import Decoded
 
 _LOCAL_NAMES = frozenset((b"localhost", b"127.0.0.1", b"[::1]"))
-_STREAMS_PER_KEY = 50
-_READ = HEADERS | {b"authorization"}
+_TOGETHER = 256.0
+"""Requests whose observations are sorted into their buckets together."""
+_READ = MappingProxyType({name: name.decode() for name in HEADERS | owned.HEADERS | {b"authorization"}})
 """The headers that a call is read from; the others are not worth decoding."""
 
 Scope = MutableMapping[str, Any]
@@ -49,6 +58,9 @@ class Directory(Protocol):
     def destination_of(self, name: str, caller: Caller) -> Destination | None:
         """The same where `name` may be that of an agent, for a caller who may know of it."""
 
+    def remembering(self, led: Destination) -> Destination:
+        """`led` for a turn of a conversation that the gateway keeps: with the memory that those have."""
+
     def keys(self) -> Keys: ...
 
 
@@ -58,6 +70,7 @@ class Desk(msgspec.Struct, kw_only=True):
     gateway: Gateway
     directory: Directory
     accounts: Accounts
+    conversing: Conversing
     beginnings: Beginnings
     drain: Drain
     decoded: Decoded
@@ -65,7 +78,7 @@ class Desk(msgspec.Struct, kw_only=True):
     hold: float
     ping: float
     body_limit: int
-    streams: int
+    overload: Overload
     streams_per_key: int | None
     running: dict[tuple[str, str], int] = msgspec.field(default_factory=dict)
     """Requests being served, by tenant and key."""
@@ -91,7 +104,7 @@ class Endpoint:
         gateway, drain = desk.gateway, desk.drain
         metrics = gateway.metrics
         answering = Answering(send, request_id_of(headers, gateway.names.draw), hold=desk.hold, ping=desk.ping)
-        metrics.in_flight.value += 1
+        metrics.in_flight.value += 1.0
         try:
             with drain.request():
                 if scope["method"] not in self.methods:
@@ -108,12 +121,14 @@ class Endpoint:
             answering.abandon()
             raise
         finally:
-            metrics.in_flight.value -= 1
+            metrics.in_flight.value -= 1.0
             self._seconds.observe(time.perf_counter() - began)
             counted = self._counted.get(status)
             if counted is None:
                 counted = self._counted[status] = metrics.requests.labels(self.route, str(status))
-            counted.value += 1
+            counted.value += 1.0
+            if not counted.value % _TOGETHER:
+                metrics.sort_in()
 
     async def work(self, scope: Scope, receive: Receive, answering: Answering) -> int:
         """Serve the request and return its status. May raise WeirgateError before anything was sent."""
@@ -138,41 +153,117 @@ class Chat(Endpoint):
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
         self._read = partial(read_message, depth=desk.bounds.depth)
+        self._decoded = desk.gateway.metrics.decode.observe
 
     async def work(self, scope: Scope, receive: Receive, answering: Answering) -> int:
         desk = self.desk
         raw = scope["headers"]
         keys = desk.directory.keys()
         caller = identified(keys, raw)
-        with Place(desk, caller):
+        with Place(desk, caller, answering) as place:
             body = await read_body(receive, raw, limit=desk.body_limit)
-            headers = {name.decode(): value.decode("latin-1") for name, value in raw if name in _READ}
+            arrived = time.perf_counter()
+            headers = {_READ[name]: value.decode("latin-1") for name, value in raw if name in _READ}
             read = desk.decoded.reader(caller.tenant, self._read)
             memory = desk.beginnings.of(caller)
             call = await in_turns(decoding(body, caller, read, headers, desk.bounds, memory))
             led = leads(desk.directory.destination_of(call.model, call.caller), keys, caller, call.model)
-            destination = await adapted(desk.accounts, call, led)
-            authorization = headers.get("authorization")
+            kept = reference(call.fields, headers)
+            if kept is None:
+                if place.meter is not None:
+                    place.reserve(call, led)
+                destination = await adapted(desk.accounts, call, led)
+            self._decoded(time.perf_counter() - arrived)
             with Watch(receive, desk.watches) as watch, desk.drain.at_end(watch.end):
                 if call.stream:
                     answering.hold()
-                answer = await desk.gateway.serve(
-                    call,
-                    destination,
-                    answering,
-                    answering.request_id,
-                    authorization,
-                    # An account's model that its key may not call any more leaves the choice to the policy.
-                    summariser(desk.directory, keys, caller, destination.policy.summary_model)
-                    or summariser(desk.directory, keys, caller, led.policy.summary_model),
-                )
-                memory.keep(body, answer.outcome.past)
+                answer: Answer | Said
+                if kept is None:
+                    answer = await served(desk, keys, call, led, destination, answering, answering.request_id, headers)
+                    memory.keep(body, answer.outcome.past)
+                else:
+                    asked = Asked(
+                        call=call,
+                        id=kept,
+                        interject=interjects(headers),
+                        request=answering.request_id,
+                        once=once(headers),
+                        expires=led.policy.pause_expires,
+                    )
+                    answer = await turned(desk, keys, asked, place, answering, headers, self._read)
                 if call.stream:
                     await answering.end(answer.rest)
                     return 200
         head = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(answer.body))]
         await answering.whole(200, [*head, *answering.headers()], answer.body)
         return 200
+
+
+async def turned(
+    desk: Desk, keys: Keys, asked: Asked, place: Place, client: Client, headers: Mapping[str, str], read: Read
+) -> Answer | Said:
+    """The answer of a turn of a conversation that the gateway keeps. The turn goes on when its client leaves, at
+    whatever time he does, and has its place until it ends."""
+    listener = Listener(client)
+
+    async def serve(body: bytes, caller: Caller, keeping: Turn) -> Answer:
+        memory, reader = desk.beginnings.of(caller), desk.decoded.reader(caller.tenant, read)
+        call = await in_turns(decoding(body, caller, reader, headers, desk.bounds, memory))
+        call = msgspec.structs.replace(call, caller=caller, owned=asked.id, label=asked.id)
+        led = leads(desk.directory.destination_of(call.model, caller), keys, caller, call.model)
+        led = desk.directory.remembering(led)
+        if place.meter is not None:
+            place.reserve(call, led)
+        destination = await adapted(desk.accounts, call, led)
+        answer = await served(desk, keys, call, led, destination, keeping, asked.request, headers, keeping)
+        memory.keep(body, answer.outcome.past)
+        return answer
+
+    async def run() -> Answer | Said:
+        work = asyncio.current_task()
+        assert work is not None
+        try:
+            with desk.drain.work():
+                with desk.drain.at_end(work.cancel):
+                    turn = await desk.conversing.begin(asked, listener)
+                if isinstance(turn, Said):
+                    return turn
+                with desk.drain.at_end(turn.end):
+                    return await turn.run(serve)
+        finally:
+            place.leave()
+
+    place.share()
+    try:
+        return await asyncio.shield(desk.gateway.spawn(run()))
+    finally:
+        listener.leave()
+
+
+def served(
+    desk: Desk,
+    keys: Keys,
+    call: Call,
+    led: Destination,
+    destination: Destination,
+    client: Client,
+    request_id: str,
+    headers: Mapping[str, str],
+    keeping: Keeping | None = None,
+) -> Awaitable[Answer]:
+    """The answer to `call`, whose model leads to `led`, which is `destination` for its account."""
+    caller = call.caller
+    return desk.gateway.serve(
+        call,
+        destination,
+        client,
+        request_id,
+        headers.get("authorization"),
+        # An account's model that its key may not call any more leaves the choice to the policy.
+        summariser(desk.directory, keys, caller, destination.policy.summary_model)
+        or summariser(desk.directory, keys, caller, led.policy.summary_model),
+        keeping,
+    )
 
 
 class Models(Endpoint):
@@ -276,34 +367,6 @@ def summariser(directory: Directory, keys: Keys, caller: Caller, model: str | No
     if model is None or not keys.allowed(caller, model):
         return None
     return directory.destination(model)
-
-
-class Place:
-    """A place among the requests served at once, for the process and for one key."""
-
-    __slots__ = ("_owner", "_running")
-
-    def __init__(self, desk: Desk, caller: Caller) -> None:
-        self._running = running = desk.running
-        self._owner = owner = (caller.tenant, caller.key)
-        most = desk.streams_per_key
-        if most is None:
-            # A bound between the keys of one gateway; somebody who is alone on his machine has all of it.
-            most = desk.streams if desk.directory.keys().open else _STREAMS_PER_KEY
-        if running.get(owner, 0) >= most or sum(running.values()) >= desk.streams:
-            raise Busy("Too many requests at once.", retry_after=1.0)
-
-    def __enter__(self) -> None:
-        running, owner = self._running, self._owner
-        running[owner] = running.get(owner, 0) + 1
-
-    def __exit__(self, *exit: object) -> None:
-        running, owner = self._running, self._owner
-        left = running[owner] - 1
-        if left:
-            running[owner] = left
-        else:
-            del running[owner]
 
 
 async def send_json(answering: Answering, value: Mapping[str, object], status: int = 200) -> None:

@@ -20,7 +20,8 @@ from proxy.dialects.chat.messages import read_message
 from proxy.dialects.chat.request import HEADERS, decoding
 from proxy.explaining import explain
 from proxy.server.body import read_body
-from proxy.server.endpoints import Endpoint, Place, Scope, adapted, identified, leads, send_json, summariser
+from proxy.server.endpoints import Endpoint, Scope, adapted, identified, leads, send_json, summariser
+from proxy.server.places import Place
 from proxy.server.query import asked_once
 from proxy.server.stream import Answering, Receive
 from proxy.server.turns import in_turns
@@ -50,7 +51,7 @@ class Explain(Endpoint):
         keys = desk.directory.keys()
         caller = identified(keys, raw)
         options = read_options(scope["query_string"])
-        with Place(desk, caller):
+        with Place(desk, caller, answering):
             body = await read_body(receive, raw, limit=desk.body_limit)
             headers = {name.decode(): value.decode("latin-1") for name, value in raw if name in HEADERS}
             read = partial(read_message, depth=desk.bounds.depth)

@@ -28,6 +28,7 @@ from proxy.server.arriving import LEAST, Arriving
 from proxy.server.cycle import Cycle, Door
 from proxy.server.errors import error_response
 from proxy.server.limits import Limits as Limits
+from proxy.server.overload import Overload
 from proxy.server.stalled import Stalled
 
 _OVERHEAD = 128 * 1024
@@ -65,6 +66,7 @@ class Guard:
         """Refusals by error code, for metrics. Closed without an answer: `idle`, `silent`, `write_idle`."""
         self.leaving = False
         """Set when the server drains: every further answer ends its connection."""
+        self.overload: Overload | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def protocol(
@@ -116,6 +118,7 @@ class GuardedProtocol(HttpToolsProtocol):
         "piece",
         "running",
         "served",
+        "shedding",
         "since",
         "stalled",
         "taken",
@@ -146,6 +149,8 @@ class GuardedProtocol(HttpToolsProtocol):
         """The headers of the request being read: a refusal goes by the id that the client gave."""
         self.admitted = False
         self.served = False
+        self.shedding = False
+        """The request being read was refused already; its body is thrown away."""
         self.taken = 0
         """Bytes received of the current request, not counting a first piece that it shares with another one."""
         self.body_taken = 0
@@ -263,6 +268,12 @@ class GuardedProtocol(HttpToolsProtocol):
             raise wrong
         if len(self.pipeline) >= limits.pipelined:
             raise Busy("Too many requests at once on one connection.", retry_after=1.0)
+        overload = self.guard.overload
+        if overload is not None and overload.serving * 2 >= overload.limit:
+            running = self.running
+            if (running is None or running.response_complete) and overload.sheds(self.url):
+                self._shed()
+                return
         self._open_cycle()
         # Trailers are parsed as headers; these must not reach a request that is being served already.
         self.headers = []
@@ -299,13 +310,27 @@ class GuardedProtocol(HttpToolsProtocol):
             self.flow.pause_reading()
             self.pipeline.appendleft((cycle, self.app))
 
+    def _shed(self) -> None:
+        """Refuse the request whose head is here, at the least cost: where its body is small, the connection stays."""
+        error = Busy("The gateway has more to do than it can: ask again.", code="queue_full", retry_after=1.0)
+        small = 0 < head.length(self.headers) < LEAST and not self.expect_100_continue
+        if not small or self.guard.leaving or not self.parser.should_keep_alive():
+            raise error
+        self._write_error(error, close=False)
+        self.guard.refused[error.code] += 1
+        self.phase, self.body_taken, self.shedding, self.served = _BODY, 0, True, True
+
     def on_body(self, body: bytes) -> None:
         self.body_taken += len(body)
         if self.body_taken > self.limits.body_bytes:
             raise TooLarge(f"The request body is larger than the limit of {self.limits.body_bytes} bytes.")
-        cast("Cycle", self.cycle).take(body, more=True)
+        if not self.shedding:
+            cast("Cycle", self.cycle).take(body, more=True)
 
     def on_message_complete(self) -> None:
+        if self.shedding:
+            self.shedding, self.phase, self.since = False, _IDLE, self.loop.time()
+            return
         cast("Cycle", self.cycle).take(b"", more=False)
         if self.cycle.response_complete:
             self.phase = _IDLE
@@ -406,15 +431,18 @@ class GuardedProtocol(HttpToolsProtocol):
             self.flow.pause_reading()
 
     def _write_refusal(self, error: WeirgateError) -> None:
+        self._write_error(error, close=True)
+        self._count_and_linger(error)
+
+    def _write_error(self, error: WeirgateError, *, close: bool) -> None:
         identity = head.request_id(self.named_by)
         allow = head.METHODS if error.status == 405 else None
-        status, headers, body = error_response(error, identity, close=True, allow=allow)
+        status, headers, body = error_response(error, identity, close=close, allow=allow)
         lines = [STATUS_LINE[status]]
         for name, value in [*self.server_state.default_headers, *headers]:
             lines += (name, b": ", value, b"\r\n")
         lines += (b"\r\n", body)
         self.wire.write(b"".join(lines))
-        self._count_and_linger(error)
 
     def _count_and_linger(self, error: WeirgateError) -> None:
         self.guard.refused[error.code] += 1

@@ -2,7 +2,7 @@
 
 Belongs here: signals, the listening socket, the order in which a server that leaves lets go. Never: what is served.
 
-    serving --SIGTERM--> leaving (not ready, still accepting) --drain_delay--> closed (finishing what runs)
+    serving --SIGTERM--> leaving (not ready, still accepting) --drain_delay--> closed (finishing what was let in)
             --drain or a second signal--> ending (streams are told to end) --grace--> cut
 
 A load balancer needs a while to notice that we are not ready; a server that shuts its door on SIGTERM, as uvicorn does,
@@ -14,13 +14,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import logging
 import resource
+import select
 import signal
 import socket
+import struct
+import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -32,15 +36,24 @@ from starlette.types import ASGIApp
 from proxy.core.errors import ShuttingDown
 from proxy.server.allocator import keep_freed_memory
 from proxy.server.fence import Fence
-from proxy.server.guard import Guard, Limits
+from proxy.server.guard import Guard, Limits, Phase
+from proxy.server.overload import Overload
 
 _log = logging.getLogger(__name__)
 
 _POLL = 0.05
+_LATE = 5.0
+"""Seconds in which whoever stands at the door when it is closed is let in, and in which he says what he wants: a busy
+loop takes in one in each of its turns."""
 _YOUNG = 10_000
 """Objects made and not freed between two looks of the collector: a hundred calls under way have so many, all in use."""
 _UNSENT = 16 * 1024
 """Bytes that wait in the kernel for a connection at most, beside what is on its way."""
+
+_ATTACH_FILTER = 26
+"""SO_ATTACH_FILTER of Linux, which Python does not name."""
+_RETURN = 0x06
+"""BPF_RET: a program of this one instruction, with 0 as its number of bytes, lets nothing through."""
 
 
 class Listen(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +89,7 @@ class Drain:
         self.running = 0
         self.cut = 0
         """How many ran when they were told to end."""
-        self._callbacks: set[Callable[[], None]] = set()
+        self._callbacks: set[Callable[[], object]] = set()
 
     def request(self) -> Drain:
         if self.closed:
@@ -92,7 +105,7 @@ class Drain:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.running -= 1
 
-    def at_end(self, callback: Callable[[], None]) -> AtEnd:
+    def at_end(self, callback: Callable[[], object]) -> AtEnd:
         """`with` it: call `callback` once if the end comes within the block; at once if it has come already."""
         return AtEnd(callback, self._callbacks, self.ending)
 
@@ -115,7 +128,9 @@ class AtEnd:
 
     __slots__ = ("_callback", "_callbacks", "_ending")
 
-    def __init__(self, callback: Callable[[], None], callbacks: set[Callable[[], None]], ending: asyncio.Event) -> None:
+    def __init__(
+        self, callback: Callable[[], object], callbacks: set[Callable[[], object]], ending: asyncio.Event
+    ) -> None:
         self._callback = callback
         self._callbacks = callbacks
         self._ending = ending
@@ -214,11 +229,13 @@ class Server(uvicorn.Server):
         """Stop accepting, let what runs finish, then the application. Replaces uvicorn's, which ends without a word."""
         self.drain.ready = False
         self.guard.leaving = True
-        self.drain.closed = True
+        await self._let_in_the_last(sockets or ())
         for server in self.servers:
             server.close()
         for listener in sockets or ():
             listener.close()
+        await self._hear_out()
+        self.drain.closed = True
         for connection in tuple(self.server_state.connections):
             connection.shutdown()
         if not await self._idle(self.listen.drain, until_told=True):
@@ -228,6 +245,26 @@ class Server(uvicorn.Server):
             await self._cut()
         self.clean = self.clean and self.drain.cut == 0
         await self.lifespan.shutdown()
+
+    async def _let_in_the_last(self, listeners: Sequence[socket.socket]) -> None:
+        """Take in whoever stands in the queue: the kernel cuts those off whose listener is closed."""
+        for listener in listeners:
+            let_nobody_queue(listener)
+        await self._until(lambda: not any(map(queued, listeners)), pause=0)
+        await asyncio.sleep(0)  # those who were taken in last are made connections of
+
+    async def _hear_out(self) -> None:
+        """Read the requests of those who were let in last: a balancer sends none again whose connection breaks."""
+        lines = self.guard.connections
+        await self._until(lambda: not any(not line.served and line.phase < Phase.READ for line in lines), pause=_POLL)
+        await asyncio.sleep(0)  # what was read last is begun
+
+    async def _until(self, true: Callable[[], bool], *, pause: float) -> None:
+        """For _LATE seconds at most."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + _LATE
+        while not true() and clock() < deadline and not self.force_exit and not self.drain.ending.is_set():
+            await asyncio.sleep(pause)
 
     async def _idle(self, seconds: float, *, until_told: bool = False) -> bool:
         """Wait until nothing runs and every answer has been taken; False if that is not so within `seconds`."""
@@ -259,15 +296,18 @@ def serve(
     on_reload: Callable[[], None] | None = None,
     announce: Callable[[str, int], None] | None = None,
     guard: Guard | None = None,
+    overload: Overload | None = None,
 ) -> int:
     """Serve `app` until a signal; return the exit code: 0 after a clean drain, 1 where running requests were cut.
 
     `announce(host, port)` is called once the address is bound and the application has started; `on_reload` on SIGHUP;
-    neither may block. Pass a `guard` made by `guard_for(limits)` to read its counters. Raises OSError where the address
+    neither may block. Pass a `guard` made by `guard_for(limits)` to read its counters; `overload`
+    says when calls are refused unread. Raises OSError where the address
     cannot be bound, before the application starts. To be called in the main thread, once per process.
     """
     keep_freed_memory()
     watch = guard if guard is not None else guard_for(limits)
+    watch.overload = overload
     bound = bind(listen.host, listen.port)
     try:
         config = uvicorn.Config(Fence(app), **_uvicorn_settings(listen, watch))
@@ -310,6 +350,22 @@ def guard_for(limits: Limits) -> Guard:
         return Guard(limits)
     most = max(8, (soft - 64) * 7 // 16)
     return Guard(msgspec.structs.replace(limits, connections=min(limits.connections, most)))
+
+
+def let_nobody_queue(listener: socket.socket) -> None:
+    """Whoever knocks from now on hears nothing; a second later he knocks again, at a door that is closed. So nobody
+    enters the queue between our last look and the closing. Linux only; elsewhere that gap stays."""
+    if sys.platform == "linux":
+        program = ctypes.create_string_buffer(struct.pack("HBBI", _RETURN, 0, 0, 0))
+        with contextlib.suppress(OSError):
+            listener.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, struct.pack("HP", 1, ctypes.addressof(program)))
+
+
+def queued(listener: socket.socket) -> bool:
+    """Whether somebody has knocked and was not let in yet."""
+    looking = select.poll()
+    looking.register(listener, select.POLLIN)
+    return bool(looking.poll(0))
 
 
 def bind(host: str, port: int) -> socket.socket:

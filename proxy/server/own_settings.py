@@ -14,10 +14,11 @@ import msgspec
 from proxy.core.account import LEAST, MODELS, MOST, NAME, Account
 from proxy.core.errors import ClientError, Malformed
 from proxy.core.steps import Caller
-from proxy.dialects.strict import check_depth, check_unique, check_utf8, without_lone_surrogates
+from proxy.dialects.strict import read_object
 from proxy.server.body import read_body
-from proxy.server.endpoints import Desk, Endpoint, Place, Scope, identified, send_json, summariser
-from proxy.server.query import asked_user, unknown_parameter
+from proxy.server.endpoints import Desk, Endpoint, Scope, identified, send_json, summariser
+from proxy.server.places import Place
+from proxy.server.query import asked_user
 from proxy.server.stream import Answering, Receive
 
 _BODY: Final = 128 * 1024
@@ -35,7 +36,7 @@ class OwnSettings(Endpoint):
         desk, headers = self.desk, scope["headers"]
         key = identified(desk.directory.keys(), headers)
         caller = msgspec.structs.replace(key, end_user=asked_user(scope["query_string"]))
-        with Place(desk, key):
+        with Place(desk, key, answering):
             if scope["method"] == "PUT":
                 account = read_account(await read_body(receive, headers, limit=_BODY))
                 _reachable(desk, key, account.summary_model)
@@ -50,18 +51,7 @@ class OwnSettings(Endpoint):
 
 def read_account(body: bytes) -> Account:
     """The settings that `body` states. Raises Malformed, whose `param` is the setting that is wrong."""
-    check_utf8(body)
-    check_depth(body, _DEPTH)
-    check_unique(body)
-    try:
-        value = msgspec.json.decode(without_lone_surrogates(body))
-    except (msgspec.DecodeError, RecursionError):
-        raise Malformed("The body is not valid JSON.") from None
-    if not isinstance(value, dict):
-        raise Malformed("The body is not a JSON object.")
-    unknown = next((name for name in value if name not in _MEMBERS), None)
-    if unknown is not None:
-        raise unknown_parameter(unknown, f"Settings are {', '.join(_MEMBERS)}, and nothing else.")
+    value = read_object(body, _MEMBERS, _DEPTH)
     automatic = value.get("automatic", True)
     if not isinstance(automatic, bool):
         raise _wrong("automatic", "true or false")

@@ -7,10 +7,10 @@ From then on a comment every `ping` seconds keeps the connection and the client'
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
 
-from proxy.core.errors import ClientLeft, ShuttingDown
+from proxy.core.errors import ClientLeft, ShuttingDown, StoreUnavailable
 from proxy.core.steps import Report
 from proxy.dialects.sse import comment
 from proxy.server.errors import error_frame
@@ -40,9 +40,11 @@ class Answering:
         "_pinging",
         "_quiet_since",
         "_report",
+        "_saying",
         "_send",
         "_timer",
         "begun",
+        "limits",
         "request_id",
     )
 
@@ -55,13 +57,16 @@ class Answering:
         self._timer: asyncio.TimerHandle | None = None
         self._pinging: asyncio.Task[None] | None = None
         self._lock: asyncio.Lock | None = None
-        """Held while something is written, once comments may come between."""
+        """Held while a comment is written; there is one once comments may come."""
+        self._saying = False
+        """Whether something else is being written, or was when it was cut off."""
         self._quiet_since = 0.0
         self.begun = False
+        self.limits: tuple[tuple[str, str], ...] = ()
+        """Headers that tell what is left of the key's limits."""
 
     def hold(self) -> None:
         """Start the clock: after `hold` seconds the head goes out even if nothing else does."""
-        self._lock = asyncio.Lock()
         self._timer = asyncio.get_running_loop().call_later(self._hold, self._keep_warm)
 
     def tell(self, report: Report) -> None:
@@ -71,6 +76,8 @@ class Answering:
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Our headers, as far as they are known by now."""
         found = [(b"x-request-id", self.request_id.encode("latin-1", "replace"))]
+        if self.limits:
+            found += [(name.encode(), value.encode()) for name, value in self.limits]
         report = self._report
         if report is not None:
             found.append((b"x-weirgate-conversation", report.conversation.encode("latin-1", "replace")))
@@ -83,11 +90,15 @@ class Answering:
 
     async def write(self, data: bytes) -> None:
         """Send a part of the stream, its head first."""
-        if self._lock is None:
-            await self._write(data)
-            return
-        async with self._lock:
-            await self._write(data)
+        self._saying = True
+        if self._lock is not None and self._lock.locked():
+            async with self._lock:
+                pass
+        if not self.begun:
+            await self._begin()
+        self._quiet_since = asyncio.get_running_loop().time()
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        self._saying = False
 
     async def end(self, rest: tuple[bytes, ...]) -> None:
         """The end of a stream that is whole."""
@@ -108,6 +119,21 @@ class Answering:
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
+    async def pour(self, media: bytes, pieces: AsyncIterator[bytes]) -> None:
+        """An answer whose length nobody knows yet. The first piece decides whether there is one; where a later one
+        fails the answer stays incomplete, and its connection is cut."""
+        first = await anext(pieces)
+        self.begun = True
+        head = [(b"content-type", media), *self.headers()]
+        await self._send({"type": "http.response.start", "status": 200, "headers": head})
+        await self._send({"type": "http.response.body", "body": first, "more_body": True})
+        try:
+            async for piece in pieces:
+                await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+        except StoreUnavailable:
+            return
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
     async def stop(self) -> None:
         """No more comments; waits for one that is being written."""
         pinging = self.abandon()
@@ -124,12 +150,6 @@ class Answering:
             pinging.cancel()
         return pinging
 
-    async def _write(self, data: bytes) -> None:
-        if not self.begun:
-            await self._begin()
-        self._quiet_since = asyncio.get_running_loop().time()
-        await self._send({"type": "http.response.body", "body": data, "more_body": True})
-
     async def _begin(self) -> None:
         self.begun = True
         headers = [*_STREAM_HEAD, *self.headers()]
@@ -137,18 +157,29 @@ class Answering:
 
     def _keep_warm(self) -> None:
         self._timer = None
-        self._pinging = asyncio.get_running_loop().create_task(self._comments())
+        self._lock = asyncio.Lock()
+        self._pinging = asyncio.get_running_loop().create_task(self._comments(self._lock))
 
-    async def _comments(self) -> None:
+    async def _comments(self, lock: asyncio.Lock) -> None:
         loop = asyncio.get_running_loop()
         if not self.begun:
-            await self.write(comment("weirgate is waiting for the model"))
+            await self._remark(lock, "weirgate is waiting for the model")
         while True:
             wait = self._quiet_since + self._ping - loop.time()
             if wait <= 0:
-                await self.write(comment("ping"))
+                await self._remark(lock, "ping")
             else:
                 await asyncio.sleep(wait)
+
+    async def _remark(self, lock: asyncio.Lock, text: str) -> None:
+        """Write a comment, unless the client has still to take what is said."""
+        self._quiet_since = asyncio.get_running_loop().time()
+        if self._saying:
+            return
+        async with lock:
+            if not self.begun:
+                await self._begin()
+            await self._send({"type": "http.response.body", "body": comment(text), "more_body": True})
 
 
 class Watches:

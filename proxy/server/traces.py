@@ -9,7 +9,8 @@ from __future__ import annotations
 import msgspec
 
 from proxy.core.errors import NotFound
-from proxy.server.endpoints import Endpoint, Place, Scope, identified, send_json
+from proxy.server.endpoints import Endpoint, Scope, identified, send_json
+from proxy.server.places import Place
 from proxy.server.query import asked_user
 from proxy.server.stream import Answering, Receive
 
@@ -23,7 +24,7 @@ class Traces(Endpoint):
         desk = self.desk
         key = identified(desk.directory.keys(), scope["headers"])
         caller = msgspec.structs.replace(key, end_user=asked_user(scope["query_string"]))
-        with Place(desk, key):
+        with Place(desk, key, answering):
             root = desk.gateway.snapshots.scope_of(caller)
             found = await desk.gateway.store.traces(caller.tenant, root, scope["path_params"]["id"])
         if not found:

@@ -10,12 +10,13 @@ Raises `StoreUnavailable` where the database cannot be read or written.
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
 from proxy.core.account import Account
+from proxy.core.quota import Amount, Quota
 from proxy.core.steps import Limits, Memory, Ratio, Recall, Remember
 from proxy.core.usage import UsageRow
 
@@ -29,6 +30,24 @@ class KeyRow(msgspec.Struct, frozen=True, kw_only=True):
     created_at: float
     revoked_at: float | None = None
     models: tuple[str, ...] = ("*",)
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator set for a key while the server ran, and when it was last used (unix seconds, to the minute).
+    `key` "": for all keys of the tenant."""
+
+    tenant: str
+    key: str
+    quota: Quota = Quota()
+    last_used: float | None = None
+
+
+class Engine(msgspec.Struct, frozen=True, kw_only=True):
+    """What keeps the data, in words. `doubt`: why what is acknowledged might be lost all the same; "" where nothing
+    speaks for it."""
+
+    name: str
+    doubt: str = ""
 
 
 class TraceRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,17 +71,28 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """`tenant` None means all (the operator's view). `by`: model, conversation, day, key, or None for single rows."""
+    """`tenant` None means all (the operator's view). `by`: the columns that sums go by (`reports.BY`), separated by
+    commas, or None for single rows; those lie `before` (opened_at, id). The others are values that rows must have."""
 
     tenant: str | None = None
     since: float | None = None
     until: float | None = None
     by: str | None = None
     limit: int = 1000
+    key: str | None = None
+    model: str | None = None
+    end_user: str | None = None
+    conversation: str | None = None
+    purpose: str | None = None
+    status: str | None = None
+    before: tuple[float, str] | None = None
+    newest: bool = False
+    """Sums in the order of their latest calls, not of their cost."""
 
 
 class UsageSum(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a usage report; `key` is the value of the grouping column. `cost` in nano-dollars.
+    """One line of a usage report; `key` is the value of the grouping column, `group` are those of several, in
+    their order. `cost` in nano-dollars; `first` and `last` are when the first and the last call began.
 
     `tenant` is given where the line is one tenant's by nature (by conversation, by key): ids of two may be equal.
     `estimated` counts the calls whose tokens are our estimate because the provider reported none.
@@ -81,9 +111,16 @@ class UsageSum(msgspec.Struct, frozen=True, kw_only=True):
     compactions: int
     recovered: int
     estimated: int = 0
+    group: tuple[str, ...] = ()
+    first: float = 0.0
+    last: float = 0.0
 
 
 class Store(Protocol):
+    @property
+    def shared(self) -> bool:
+        """Whether other processes may write to the same database."""
+
     async def open(self, now: float) -> int:
         """Migrate and start. Rows left open by a dead process are closed as `unknown`; returns how many."""
 
@@ -124,6 +161,20 @@ class Store(Protocol):
 
     async def revoke_key(self, tenant: str, id: str, now: float) -> bool: ...
 
+    async def revision(self) -> int:
+        """Another number than before: another process has added or revoked a key."""
+
+    async def standings(self) -> tuple[Standing, ...]:
+        """Of all keys, those of the configuration too."""
+
+    async def set_quota(self, tenant: str, key: str, quota: Quota) -> None:
+        """Replace what was set for the key ("": for its tenant), whole."""
+
+    async def mark_used(self, tenant: str, key: str, at: float) -> None: ...
+
+    async def spent(self, since: float) -> Mapping[tuple[str, str], Amount]:
+        """What each key (tenant, id) used in calls that began at `since` or later, as far as their rows are closed."""
+
     async def account(self, tenant: str, key: str, user: str | None) -> Account | None:
         """The settings of an end user of a key, of the key itself where `user` is None; None where none were made."""
 
@@ -141,6 +192,11 @@ class Store(Protocol):
     async def purge(self, tenant: str, before: float) -> int:
         """Delete conversations, compactions, hidden state and results last used before `before`, and usage rows
         opened before it. Returns how many rows went."""
+
+    async def retire(self, before: float) -> int:
+        """`purge` for every tenant of whom anything is kept, whether or not he still has a key."""
+
+    async def engine(self) -> Engine: ...
 
     async def ready(self) -> None:
         """Raise StoreUnavailable if the database cannot be written now."""

@@ -16,13 +16,17 @@ from typing import Any, TypeVar
 import msgspec
 
 from proxy.core.notes import Compaction
+from proxy.core.quota import Amount, Quota
 from proxy.core.stack import Trace
 from proxy.core.steps import Anchor, Hidden, Recall, Remember
 from proxy.core.usage import UsageRow
-from proxy.store import KeyRow, TraceRow
+from proxy.store import KeyRow, Standing, TraceRow
 from proxy.store.statements import LISTED, SIZES, Statements
 
 T = TypeVar("T")
+
+REACH = 16
+"""Compactions of a branch that a call is told of: those that reach furthest. Older ones wait for a rewind."""
 
 LATELY = 60.0
 """Seconds within which a row is not marked as used again."""
@@ -221,20 +225,33 @@ def traces(connection: Connection, sql: Statements, tenant: str, scope: bytes, t
 
 
 def keys(connection: Connection, sql: Statements) -> tuple[KeyRow, ...]:
-    return tuple(
-        KeyRow(
-            tenant=tenant,
-            id=id,
-            digest=digest,
-            created_at=created_at,
-            revoked_at=revoked_at,
-            models=decode(models, tuple[str, ...]),
-        )
-        for tenant, id, digest, created_at, revoked_at, models in connection.execute(sql.keys)
+    return tuple(map(key, connection.execute(sql.keys)))
+
+
+def key(values: Sequence[Any]) -> KeyRow:
+    """A key from the columns of its table, in their order."""
+    tenant, id, digest, created_at, revoked_at, models = values
+    return KeyRow(
+        tenant=tenant,
+        id=id,
+        digest=digest,
+        created_at=created_at,
+        revoked_at=revoked_at,
+        models=decode(models, tuple[str, ...]),
     )
 
 
 # -- writing ---------------------------------------------------------------------------------------------------------
+
+
+def standing(values: Sequence[Any]) -> Standing:
+    tenant, key, quota, used = values
+    return Standing(tenant=tenant, key=key, quota=readable(quota, Quota) or Quota(), last_used=used)
+
+
+def spent(found: Iterable[Sequence[Any]]) -> dict[tuple[str, str], Amount]:
+    # PostgreSQL's sums are decimals.
+    return {(tenant, key): Amount(*map(int, figures)) for tenant, key, *figures in found}
 
 
 def remember(connection: Connection, sql: Statements, tenant: str, what: Remember, now: float) -> None:

@@ -1,8 +1,8 @@
 """The tables, once, for every database.
 
 What belongs here: columns, keys and the indices of what is asked. What never: a statement, a connection, SQLite's or
-PostgreSQL's own types. The tenant stands in every primary key (but for `calibration` and `secret`, which describe
-upstreams and the installation); digests are bytes, payloads msgspec JSON bytes, money whole nano-dollars, times unix
+PostgreSQL's own types. The tenant stands in every primary key (but for those of tables that describe upstreams and the
+installation); digests are bytes, payloads msgspec JSON bytes, money whole nano-dollars, times unix
 seconds. `last_used` carries retention: a row goes when neither it nor its conversation was used since.
 
 A change here needs a migration beside it; `tests/store/test_migrations.py` compares the two.
@@ -113,6 +113,53 @@ trace = Table(
 """Which skills a turn had, nothing that was said: `subject` is the skill's id, `digest` the shown prefix that asked for
 it, `last_used` when that was."""
 
+owned = Table(
+    "owned",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("end_user", Text),
+    Column("metadata", LargeBinary, nullable=False),
+    Column("head", Text),
+    Column("version", BigInteger, nullable=False),
+    Column("run", Text),
+    Column("run_until", Double),
+    Column("stopping", Boolean, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("last_used", Double, nullable=False),
+    Index("owned_created_at", "tenant", "key", "created_at", "id"),
+    Index("owned_last_used", "tenant", "last_used"),
+)
+"""Conversations that we keep. `run_until` is when the running turn's owner counts as gone, `stopping` that its user
+wants it stopped."""
+
+owned_item = Table(
+    "owned_item",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("conversation", Text, primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("parent", Text),
+    Column("wire", LargeBinary, nullable=False),
+    Column("payload", LargeBinary, nullable=False),
+)
+"""Their messages, each under the one before it; `payload` is what is known of one besides its bytes."""
+
+interjection = Table(
+    "interjection",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("conversation", Text, primary_key=True),
+    Column("run", Text, primary_key=True),
+    Column("place", BigInteger, primary_key=True),
+    Column("wire", LargeBinary, nullable=False),
+    Column("payload", LargeBinary, nullable=False),
+)
+"""What was left for a running turn, in order of `place`."""
+
 calibration = Table(
     "calibration",
     metadata,
@@ -128,6 +175,7 @@ lease = Table(
     Column("key", LargeBinary, primary_key=True),
     Column("owner", Text, nullable=False),
     Column("expires_at", Double, nullable=False),
+    Column("instance", Text),
 )
 
 client_key = Table(
@@ -141,6 +189,17 @@ client_key = Table(
     Column("models", LargeBinary, nullable=False),
     Index("client_key_digest", "digest", unique=True),
 )
+
+standing = Table(
+    "standing",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("quota", LargeBinary, nullable=False),
+    Column("last_used", Double),
+)
+"""What an operator set for a key while the server ran, whether the configuration or the database holds it, and when it
+was last used; ("") for all keys of the tenant. It is no key's row: one that is configured has none."""
 
 account = Table(
     "account",
@@ -197,6 +256,7 @@ usage = Table(
     Column("policy_hash", Text, nullable=False),
     Column("mode", Text, nullable=False),
     Column("day", Integer, nullable=False),
+    Column("instance", Text),
     Index("usage_opened_at", "opened_at"),
     Index("usage_tenant_opened_at", "tenant", "opened_at"),
     Index(
@@ -206,7 +266,25 @@ usage = Table(
         postgresql_where=text("status = 'open'"),
     ),
 )
-"""The columns of `UsageRow` in its order, and `day`: whole days since 1970-01-01 UTC, by which reports group."""
+"""The columns of `UsageRow` in its order; `day`: whole days since 1970-01-01 UTC, by which reports group; `instance`:
+whose call an open row is. On PostgreSQL the table is kept by month of `opened_at`, which belongs to its key there."""
+
+instance = Table(
+    "instance",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("seen_at", Double, nullable=False),
+)
+"""The processes on this database and when each was last seen alive, by the database's clock. Empty on SQLite, which
+serves one: what a lease or an open row names as its `instance` is empty there too."""
+
+revision = Table(
+    "revision",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("number", BigInteger, nullable=False),
+)
+"""How often something was changed ("keys"), for the processes that keep a copy of it."""
 
 secret = Table(
     "secret",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from sqlite3 import Connection
 
 import msgspec
@@ -17,17 +17,31 @@ import msgspec
 from proxy.core.account import Account
 from proxy.core.errors import ClientError, StoreUnavailable
 from proxy.core.notes import Compaction
+from proxy.core.quota import Amount, Quota
 from proxy.core.steps import Anchor, Memory, Recall, Remember
 from proxy.core.usage import UsageRow
-from proxy.store import Calibration, KeyRow, TraceRow, UsageQuery, UsageSum, reports, rows, statements
+from proxy.store import (
+    Calibration,
+    Engine,
+    KeyRow,
+    Standing,
+    TraceRow,
+    UsageQuery,
+    UsageSum,
+    owned_work,
+    reports,
+    rows,
+    sqlite_owned,
+    statements,
+)
 from proxy.store.group_commit import GroupCommit, Job, Kind, barrier
+from proxy.store.kept import KeptConversations
+from proxy.store.owned import Conversations
 from proxy.store.recent import Absent, Owner, Recent
-from proxy.store.rows import LATELY, Known
+from proxy.store.rows import LATELY, REACH, Known
 from proxy.store.sqlite_file import MEMORY, PLACES, Connect, DatabaseFile, connect, finish, secret
+from proxy.store.sqlite_owned import OnThread
 from proxy.store.statements import CONTENT, PURGED
-
-REACH = 16
-"""Compactions of a branch that a call is told of: those that reach furthest. Older ones wait for a rewind."""
 
 _HELD_PAGES = 16_384
 """Pages (of 4 KiB) that content may take in memory where none may be at rest."""
@@ -35,7 +49,7 @@ _HELD_PAGES = 16_384
 _PROBE = "x" * 16_384
 
 
-def from_url(url: str, *, content: bool = True) -> SqliteStore:
+def from_url(url: str, *, content: bool = True, migrate: bool = True) -> SqliteStore:
     """The store that `sqlite:///relative.db`, `sqlite:////absolute.db` or `sqlite://` (in memory) names.
 
     Raises ValueError for any other address. With `content` False, what people and models said is kept in memory only.
@@ -44,7 +58,7 @@ def from_url(url: str, *, content: bool = True) -> SqliteStore:
     if scheme != "sqlite" or not found or (rest and not rest.startswith("/")):
         raise ValueError("store.url must be sqlite:///file.db, sqlite:////absolute/file.db or sqlite:// (in memory)")
     path = rest[1:] if rest else ""
-    return SqliteStore(MEMORY if path in ("", MEMORY) else path, content=content)
+    return SqliteStore(MEMORY if path in ("", MEMORY) else path, content=content, migrate=migrate)
 
 
 class SqliteStore:
@@ -54,10 +68,12 @@ class SqliteStore:
     Each tries again, so the store recovers by itself.
     """
 
-    def __init__(self, path: str, *, content: bool = True, connect: Connect = connect) -> None:
+    shared = False
+
+    def __init__(self, path: str, *, content: bool = True, migrate: bool = True, connect: Connect = connect) -> None:
         compiled = statements.compiled()
         self._sql, self._reports = compiled.statements, compiled.reports
-        self._file = DatabaseFile(path, content=content, connect=connect)
+        self._file = DatabaseFile(path, content=content, migrate=migrate, connect=connect)
         self._content = content
         self._absent = Absent()
         self._recent = Recent(self._absent)
@@ -70,6 +86,10 @@ class SqliteStore:
         self._thread = GroupCommit(
             self._sql, lambda: self._file.open(self._sql), check=self._file.check, spare=self._load, finish=self._finish
         )
+        self.conversations: Conversations | None = (
+            KeptConversations(OnThread(self._thread, self._sql.owned)) if content else None
+        )
+        """Those that we keep; None where no content may be at rest."""
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -78,6 +98,9 @@ class SqliteStore:
 
     async def close(self) -> None:
         await self._thread.stop()
+
+    async def engine(self) -> Engine:
+        return Engine(name=f"SQLite {sqlite3.sqlite_version}")
 
     async def ready(self) -> None:
         """Write, and take it back: the only proof that the disk has room."""
@@ -315,6 +338,26 @@ class SqliteStore:
             lambda connection: connection.execute(self._sql.revoke_key, values).rowcount > 0
         )
 
+    async def standings(self) -> tuple[Standing, ...]:
+        sql = self._sql.standing["standings"]
+        found = await self._thread.read(lambda connection: connection.execute(sql).fetchall())
+        return tuple(map(rows.standing, found))
+
+    async def set_quota(self, tenant: str, key: str, quota: Quota) -> None:
+        values = (tenant, key, rows.encode(quota), None)
+        await self._thread.write(lambda connection: connection.execute(self._sql.standing["set_quota"], values))
+
+    async def mark_used(self, tenant: str, key: str, at: float) -> None:
+        values = (tenant, key, rows.encode(Quota()), at)
+        await self._thread.write(lambda connection: connection.execute(self._sql.standing["mark_used"], values))
+
+    async def spent(self, since: float) -> Mapping[tuple[str, str], Amount]:
+        sql = self._sql.standing["spent"]
+        return rows.spent(await self._thread.read(lambda connection: connection.execute(sql, (since,)).fetchall()))
+
+    async def revision(self) -> int:
+        return 0  # one process, which told itself
+
     async def account(self, tenant: str, key: str, user: str | None) -> Account | None:
         if tenant in self._unset:
             return None
@@ -357,10 +400,22 @@ class SqliteStore:
                 if not self._content and table in CONTENT:
                     # What an earlier run without this setting left in the file.
                     gone += await self._purge(sql.replace(f"FROM {table}", f"FROM main.{table}"), tenant, before)
+            gone += await self._purge_owned(tenant, before)
         finally:
             self._recent.forget()
         await self._thread.write(lambda connection: connection.execute("PRAGMA incremental_vacuum(2000)").fetchall())
         return gone
+
+    async def retire(self, before: float) -> int:
+        gone, tenant = 0, ""
+        while (tenant := await self._tenant_after(tenant)) != "":
+            gone += await self.purge(tenant, before)
+        return gone
+
+    async def _tenant_after(self, last: str) -> str:
+        sql, values = self._sql.tenant_after, (last, last)
+        found = await self._thread.read(lambda connection: connection.execute(sql, values).fetchall())
+        return min((name for (name,) in found if name is not None), default="")
 
     async def _purge(self, sql: str, tenant: str, before: float) -> int:
         values = (tenant, before, before)[: sql.count("?")]
@@ -369,6 +424,16 @@ class SqliteStore:
             slice = await self._thread.write(lambda connection: connection.execute(sql, values).rowcount)
             gone += slice
             if slice < PURGED:
+                return gone
+
+    async def _purge_owned(self, tenant: str, before: float) -> int:
+        gone = 0
+        while True:
+            some, deleted = await self._thread.write(
+                lambda connection: sqlite_owned.purge(connection, self._sql.owned, tenant, before)
+            )
+            gone += deleted
+            if some < owned_work.PURGED:
                 return gone
 
 

@@ -48,9 +48,10 @@ def connect(path: str) -> sqlite3.Connection:
 class DatabaseFile:
     """The file at `path`, held by this process from `open` to `release`."""
 
-    def __init__(self, path: str, *, content: bool, connect: Connect = connect) -> None:
+    def __init__(self, path: str, *, content: bool, migrate: bool = True, connect: Connect = connect) -> None:
         self.path = path if path == MEMORY else os.path.realpath(path)
         self._content = content
+        self._migrate = migrate
         self._connect = connect
         self._lock: int | None = None
         self._identity: tuple[int, int] | None = None
@@ -150,12 +151,14 @@ class DatabaseFile:
 
     def _prepare(self, connection: sqlite3.Connection, sql: Statements) -> int:
         self._settings(connection)
-        migrations.upgrade(connection)
+        migrations.upgrade(connection, allowed=self._migrate or self.path == MEMORY)
         if not self._content:
             _content_in_memory(connection)
         lost = _close_lost(connection)
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("DELETE FROM lease")  # nobody who held one is alive: the file is ours
+        connection.execute("UPDATE owned SET run = NULL, run_until = NULL, version = version + 1 WHERE run IS NOT NULL")
+        connection.execute("DELETE FROM interjection")
         secret(connection, sql, "scope")
         connection.execute("COMMIT")
         self._mark()

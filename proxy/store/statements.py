@@ -34,15 +34,36 @@ RETAINED = (*CONTENT, "trace", "reply")
 """The tables whose rows live as long as their conversation is used."""
 
 
-class Statements(msgspec.Struct, frozen=True, kw_only=True):
-    """SQL by what it does; the order of parameters stands at each maker in `composing`.
+class Shared(msgspec.Struct, frozen=True, kw_only=True):
+    """SQL by what it does, in whichever database; the order of parameters stands at each maker in `composing`.
 
-    A tuple holds one text per entry of SIZES. `touch`, `add` and `purge` go by table.
+    `touch`, `add` and `purge` go by table, `owned` (conversations that we keep) by the names in
+    `composing_owned`, `standing` (limits of keys) by those in `composing_standing`.
     """
 
     add: Mapping[str, str]
     touch: Mapping[str, str]
     purge: Mapping[str, str]
+    result: str
+    traces: str
+    secret: str
+    claim: str
+    release: str
+    calibrations: str
+    calibrate: str
+    keys: str
+    revoke_key: str
+    account: str
+    set_account: str
+    drop_account: str
+    tenant_after: str
+    owned: Mapping[str, str]
+    standing: Mapping[str, str]
+
+
+class Statements(Shared, frozen=True, kw_only=True):
+    """SQLite's. A tuple holds one text per entry of SIZES."""
+
     conversation_of_label: str
     label_of_conversation: str
     move_anchor: str
@@ -52,33 +73,19 @@ class Statements(msgspec.Struct, frozen=True, kw_only=True):
     hidden_at: tuple[str, ...]
     hidden_in_scope: str
     hidden: str
-    result: str
-    traces: str
     open_row: str
     close_row: str
-    secret: str
-    claim: str
-    release: str
-    calibrations: str
-    calibrate: str
-    keys: str
-    revoke_key: str
-    account: str
     any_account: str
-    set_account: str
-    drop_account: str
 
 
 class Reports(msgspec.Struct, frozen=True, kw_only=True):
-    """Reading usage rows, of all tenants or of one: single rows, or sums by the column that groups them.
-
-    Parameters: since, until, the tenant where one is asked for, limit.
-    """
+    """Reading usage rows, of all tenants or of one: single rows, or sums. The order of parameters stands at each maker
+    in `composing_reports`."""
 
     rows_of_all: str
     rows_of_tenant: str
-    sums_of_all: Mapping[str, str]
-    sums_of_tenant: Mapping[str, str]
+    sums_of_all: str
+    sums_of_tenant: str
 
 
 class Compiled(msgspec.Struct, frozen=True, kw_only=True):

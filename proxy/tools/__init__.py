@@ -7,5 +7,5 @@ knows the driver, an upstream or a route.
 
     skill_files    one SKILL.md: a Skill, or why not          skill_folders  a root of skills, walked without leaving it
     skills         the library, watched, swapped whole        skills_tool    load_skill
-    results_tool   read_tool_result
+    results_tool   read_tool_result                        questions      ask_user, request_approval
 """

@@ -38,23 +38,6 @@ _CLOSING: Final = re.compile(r"(?:-{3,}|\.{3})[ \t]*")
 _KNOWN: Final = ("users", "published", "disable-model-invocation")
 _FLAGS: Final[Mapping[str, bool]] = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
-# Tags of ours, whatever a forger does to the letters: blanks and invisible marks between them, full-width forms,
-# brackets and slashes that look alike, entities.
-_UNSEEN: Final = "[\\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]*+"
-
-
-def _spelled(word: str) -> str:
-    return _UNSEEN.join(f"[{letter}{chr(ord(letter) + 0xFEE0)}]" for letter in word)
-
-
-_FORGED: Final = re.compile(
-    "(?:[<\uff1c\ufe64\u2039\u3008]|&(?:lt|#0{0,6}60|#x0{0,6}3c);?)"
-    f"(?={_UNSEEN}[/\uff0f\u2215\u2044]?{_UNSEEN}(?:"
-    f"{_spelled('skill')}{_UNSEEN}[-_\u2010-\u2015\uff3f]?{_UNSEEN}{_spelled('content')}"
-    f"|{_spelled('available')}{_UNSEEN}[-_\u2010-\u2015\uff3f]?{_UNSEEN}{_spelled('skill')}))",
-    re.IGNORECASE,
-)
-
 
 class Files(msgspec.Struct, frozen=True, kw_only=True):
     """The other files of a skill's folder: some names, and how many `more` there are."""
@@ -118,7 +101,7 @@ def line(text: str, most: int = MAX_WHEN) -> str:
         for each in text
         if each in "\u200c\u200d" or each.isspace() or unicodedata.category(each) not in ("Cc", "Cf", "Cs")
     )
-    safe = unfenced(_FORGED.sub("(", " ".join(seen.split())))
+    safe = unfenced(" ".join(seen.split()))
     if len(safe) <= most:
         return safe
     kept = safe[: most - 1]
@@ -262,7 +245,7 @@ class _Made:
         if first is None:
             self.warn((), "holds no instructions below its front matter")
             return ""
-        return unfenced(_FORGED.sub("(", "\n".join(lines[first:])))
+        return unfenced("\n".join(lines[first:]))
 
     def _name(self, slug: str) -> None:
         name = self._document.values.get("name")

@@ -32,6 +32,8 @@ _ALIKE: Final = 4
 """Conversations kept that are alike up to the place they are looked for at."""
 _MESSAGE: Final = 600
 """Bytes that a message costs beside its own, about."""
+_TOGETHER: Final = 32
+"""Messages that are compared in one: most are as they were, and each call costs as much as some kilobytes."""
 _TOOLS: Final = 16 << 20
 _NAME: Final = b'"messages"'
 _OPENING: Final = re.compile(rb'"messages"\s*+:\s*+\[\s*+')
@@ -187,18 +189,16 @@ def _shares(entry: _Entry, found: tuple[_Entry, int, int]) -> bool:
 def _compared(entry: _Entry, body: bytes, count: int, at: int) -> tuple[int, int]:
     """How many of the entry's messages stand in `body`, a comma behind each, and where they end. `count` of them are
     known to, and end at `at`."""
-    comma = entry.comma
-    step = len(comma)
-    begins = body.startswith
-    for item in entry.past.messages[count:]:
-        wire = item.wire
-        if wire is None or not begins(wire, at):
-            return count, at
-        behind = at + len(wire)
-        if not begins(comma, behind):
-            return count, at
-        at = behind + step
-        count += 1
+    messages, comma, together = entry.past.messages, entry.comma, _TOGETHER
+    while together and count < len(messages):
+        several = messages[count : count + together]
+        wires = [item.wire for item in several if item.wire is not None]
+        run = comma.join((*wires, b""))
+        if len(wires) == len(several) and body.startswith(run, at):
+            count += len(wires)
+            at += len(run)
+        else:
+            together //= 2
     return count, at
 
 

@@ -221,8 +221,11 @@ class Connection(asyncio.Protocol):
         exchange = self._exchange
         assert exchange is not None
         exchange.wants = wants
-        self.move(self._patience(exchange))
-        self.resume()
+        self._due = due = self._patience(exchange)
+        if due < self._alarm:
+            self.move(due)
+        if self._paused:
+            self.resume()
         waiter = exchange.waiter = self._loop.create_future()
         return waiter
 

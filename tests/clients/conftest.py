@@ -7,6 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.clients import recorded, replay, weir
+from tests.scenarios.conftest import figure
+
+__all__ = ["figure"]
 
 MODEL = "some-model"
 

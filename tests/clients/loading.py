@@ -1,4 +1,4 @@
-"""What a model does that loads skills: cases, the provider that plays them, and an agent's configuration.
+"""What a model does that calls the gateway's tools: cases, the provider that plays them, and an agent's configuration.
 
 A case is played by what the prompt holds, not by what came before: the first user message names case, manner and mode,
 and as many replies were given as assistant messages are told. So any number of conversations may run at once.
@@ -39,10 +39,11 @@ class Load:
     arguments: str
     tells: str
     id: str = "w1"
+    name: str = "load_skill"
 
     @property
     def wire(self) -> Wire:
-        return tool_call(self.id, "load_skill", self.arguments)
+        return tool_call(self.id, self.name, self.arguments)
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,23 @@ def load(slug: str = "tone", id: str = "w1", *, again: bool = False) -> Load:
     return Load(json.dumps({"name": slug}), "loaded already" if again else TEXTS.get(slug, "Nothing was loaded"), id)
 
 
+def question(id: str = "q1", tells: str = "", *, name: str = "ask_user") -> Load:
+    """What the user is asked: with `tells`, the sentence that it is answered with, since it is not asked now."""
+    asked = {"question": "Which Ann?", "options": ["Ann Berg", "Ann Cole"]}
+    wanted = {"action": "Send it", "reason": "It is late"}
+    return Load(json.dumps(asked if name == "ask_user" else wanted), tells, id, name)
+
+
+def read(reference: str, id: str = "r1") -> Load:
+    return Load(json.dumps({"reference": reference}), "Nothing was read", id, "read_tool_result")
+
+
+WHICH = "Which Ann?\n\n1. Ann Berg\n2. Ann Cole"
+MAY = "Approval needed: Send it\nReason: It is late\n\nReply yes to allow it; or say no, or what to do instead."
+APPROVE = question(name="request_approval")
 PARIS, ROME = Ask("Paris"), Ask("Rome", "g2")
 DEAR, SUNNY = Say("Dear Ann."), Say("Sunny.")
+_NOTHING = Load("[]", "was not asked", "q1", "ask_user")
 _HM = "\n\n".join(["Hm."] * (MOST + 1))
 
 CASES: Mapping[str, Case] = {
@@ -177,6 +193,36 @@ CASES: Mapping[str, Case] = {
     "cut in our later call": Case(
         (Say("Hm.", (load(),)), Say("So.", (Load('{"na', ""),), finish="length")),
         (Shown("Hm.\n\nSo.", 2, finish="length"),),
+    ),
+    "a question": Case((Say("Hm.", (question(),)),), (Shown(f"Hm.\n\n{WHICH}", 1),)),
+    "a question alone": Case((Say(None, (question(),)),), (Shown(WHICH, 1),)),
+    "a question and thoughts": Case(
+        (Say("Hm.", (question(),), reasoning="Who?"),), (Shown(f"Hm.\n\n{WHICH}", 1, reasoning="Who?"),)
+    ),
+    "an approval": Case((Say("Hm.", (APPROVE,)),), (Shown(f"Hm.\n\n{MAY}", 1),)),
+    "two questions at once": Case((Say(None, (question(), question("q2"))),), (Shown(WHICH, 1),)),
+    "a skill, then a question": Case(
+        (Say("One.", (load(),)), Say("Two.", (question(),))), (Shown(f"One.\n\nTwo.\n\n{WHICH}", 2),)
+    ),
+    "a skill with a question": Case((Say("Hm.", (load(), question())),), (Shown(f"Hm.\n\n{WHICH}", 1),)),
+    "a question beside theirs": Case(
+        (Say("See.", (question(tells="run first"), PARIS)), SUNNY),
+        (Shown("See.", 1, (PARIS,), "tool_calls"), Shown("Sunny.", 1)),
+    ),
+    "theirs, then a question": Case(
+        (Say("See.", (PARIS,)), Say(None, (question(),))), (Shown("See.", 1, (PARIS,), "tool_calls"), Shown(WHICH, 1))
+    ),
+    "no question": Case((Say("Hm.", (_NOTHING,)), DEAR), (Shown("Hm.\n\nDear Ann.", 2),)),
+    "no question, for ever": Case((Say("Hm.", (_NOTHING,)),), (Shown(_HM, MOST + 1),)),
+    "cut in a question": Case(
+        (Say("Hm.", (Load('{"ques', "", "q1", "ask_user"),), finish="length"),), (Shown("Hm.", 1, finish="length"),)
+    ),
+    "bad reference": Case((Say("Hm.", (read("res_nobody"),)), DEAR), (Shown("Hm.\n\nDear Ann.", 2),)),
+    "bad reference, twice": Case((Say(None, (read("x"), read("y", "r2"))), DEAR), (Shown("Dear Ann.", 2),)),
+    "bad reference, for ever": Case((Say("Hm.", (read("res_nobody"),)),), (Shown(_HM, MOST + 1),)),
+    "bad reference beside theirs": Case(
+        (Say("See.", (read("res_nobody"), PARIS)), SUNNY),
+        (Shown("See.", 1, (PARIS,), "tool_calls"), Shown("Sunny.", 1)),
     ),
     "finish says stop": Case((Say("Hm.", (load(),), finish="stop"), DEAR), (Shown("Hm.\n\nDear Ann.", 2),)),
 }  # fmt: skip
@@ -268,7 +314,8 @@ def installed(folder: Path, *, normalise: bool = False) -> None:
         place = folder / "skills" / "shared" / slug
         place.mkdir(parents=True)
         (place / "SKILL.md").write_text(f"---\nname: {slug}\ndescription: About {slug}.\n---\n{text}\n")
-    agent: dict[str, Any] = {"model": "fast", "instructions": "Help.", "skills": list(TEXTS)}
+    tools = ["load_skill", "read_tool_result", "ask_user", "request_approval"]
+    agent: dict[str, Any] = {"model": "fast", "instructions": "Help.", "skills": list(TEXTS), "tools": tools}
     settings = {
         "models": {"fast": {"upstream": "main", "model": "scripted"}},
         "agents": {"support": agent, "steady": {**agent, "memory": "off"}},

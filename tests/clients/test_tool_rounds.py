@@ -1,4 +1,5 @@
-"""Real clients read what a model says that loads skills: one well-formed message, however many rounds it took.
+"""Real clients read what a model says that calls the gateway's tools: one well-formed message, however many rounds it
+took, and whatever it asks the user.
 
 A client talks through all conversations once, with a gateway of its own; every test reads what was heard of them.
 `pytest -s` prints the table: right answers by client, case and mode.
@@ -19,6 +20,7 @@ from tests.clients.framing import LOOSE, Wire
 from tests.clients.hearing import MODES, Heard, raw_messages
 from tests.clients.loading import AGAIN, CASES, ONCE_MORE, SUN, Ask, Case, Key, Say, Shown, measured
 from tests.fakes import SeenRequest
+from tests.scenarios.conftest import Figure
 
 THINKERS = ("wire", "openai-python", "openai-node", "vercel")
 """Clients that read reasoning where DeepSeek put it."""
@@ -29,10 +31,12 @@ pytestmark = pytest.mark.timeout(240)
 
 
 AGAIN_AFTER = ("alone", "text before", "two at once", "bad slug", "an id used again", "mixed", "mixed twice")
-"""Cases in which a second turn is asked for, of an agent without memory: that would shorten the closed one."""
+ANSWERED = ("a question", "an approval", "a skill, then a question")
+"""Cases in which a second turn is asked for, of an agent without memory: that would shorten the closed one; and cases
+in which the same words answer a question."""
 ALSO = tuple(
     Key(case, manner, mode, "steady")
-    for case in AGAIN_AFTER
+    for case in (*AGAIN_AFTER, *ANSWERED)
     for manner, mode in (("openai", "json"), ("mistral", "sse+usage"))
 )
 
@@ -125,9 +129,11 @@ def table(heard: Heard) -> str:
     return "\n".join(lines)
 
 
-def test_each_answer_is_one_well_formed_message(heard: Heard) -> None:
+def test_each_answer_is_one_well_formed_message(heard: Heard, figure: Figure) -> None:
     print(f"\n{table(heard)}")
-    assert [wrong for key in heard.answers for wrong in misread(heard, key)] == []
+    wrong = [each for key in heard.answers for each in misread(heard, key)]
+    assert wrong == []
+    figure(f"tools: misread by {heard.client}, of {len(heard.answers)} conversations", len(wrong), "== 0")
 
 
 def test_usage_is_the_last_prompt_and_all_completions(heard: Heard) -> None:
@@ -211,6 +217,7 @@ def test_the_next_turn_begins_with_the_last_prompt_byte_for_byte(heard: Heard) -
                 "beginning": (after[: len(before)], before),
                 "reply": ((final["role"], _text(final)), ("assistant", last.text)),
                 "question": (_text(asked), AGAIN),
+                "role": (asked["role"], "tool" if key.case in ANSWERED else "user"),
             }
         )
         wrong += [f"{key}: {each}" for each in found]

@@ -229,3 +229,50 @@ def shown_before_leaving(key: Key) -> str:
     if not key.stream:
         return ""
     return "\n\n".join([LOOK] * (key.manner == "with words") + [DEAR] * (key.case == "middle"))
+
+
+class Asking(loading.Model):
+    """Asks the user and never ends; whoever goes on all the same is answered."""
+
+    async def __call__(self, request: SeenRequest, reply: Script) -> None:
+        if len(request.messages) > 2:
+            await self.say(Say(DEAR), request, reply)
+        elif request.stream:
+            await reply.head(200, {"content-type": "text/event-stream"})
+            for chunk in chat_chunks(LOOK, calls=(loading.question().wire,), finish=None):
+                await reply.event(chunk)
+            await reply.hang()
+        else:
+            await begun(request, reply)
+            await reply.hang()
+
+
+@pytest.mark.parametrize("mode", ["json", "sse"])
+async def test_who_leaves_before_a_question_is_whole_was_asked_nothing(mode: str, tmp_path: Path) -> None:
+    key = Key("leaves", "asking", mode)
+    loading.installed(tmp_path)
+    async with (
+        ScriptedUpstream(Asking()) as up,
+        running(up.url, tmp_path, "--config", "weir.yaml") as weir,
+    ):
+        with await weir.connect() as line:
+            await line.send(chat("support", str(key), stream=key.stream, id="leaving", user=str(key)))
+            last = await up.arrived(1)
+            if key.stream:
+                status, headers = await line.head()
+                read = b""
+                while Reply(status, headers, read[: read.rfind(b"\n\n")]).text != LOOK:
+                    read += await line.piece()
+                assert b"Which Ann" not in read
+        async with asyncio.timeout(LEAVES):
+            await last.gone.wait()
+        await weir.still()
+        talk = [("user", str(key)), ("assistant", LOOK), ("user", "The second.")]
+        messages = [{"role": role, "content": words} for role, words in talk]
+        with await weir.connect() as line:
+            await line.send(chat("support", messages, stream=False, id="back", user=str(key)))
+            await line.head()
+            await line.rest()
+        rows = await hearing.listed(weir)
+    assert [row["status"] for row in rows] == ["cancelled", "ok"]
+    assert up.ledger[1].request.messages[-2:] == messages[-2:]

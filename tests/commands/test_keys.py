@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import httpx
+import pytest
 
 from proxy.server.auth import well_formed
 from tests.commands.conftest import Cli, gateway, here
@@ -88,3 +89,54 @@ def test_through_a_running_server_a_key_works_at_once_and_not_after_it_was_revok
         gone = cli("keys", "revoke", "ci", "--url", root)
         assert gone.exit_code == 0, here(gone)
         assert call(made.stdout.strip()) == 401
+
+
+def test_limits_are_set_shown_and_taken_back_on_the_file(cli: Cli) -> None:
+    Path("weirgate.yaml").write_text(
+        "upstreams: {main: {base_url: 'http://127.0.0.1:1/v1'}}\n"
+        "server: {port: 1}\n"
+        "key_limits: {streams: 9}\n"
+        "keys: [{id: team, tenant: t, secret: 0123456789abcdef, limits: {cost_per_day: 2.5}}]\n"
+    )
+    made = cli("keys", "add", "--id", "ci", "--limit", "requests_per_minute=60", "--limit", "expires=2096-01-31")
+    assert made.exit_code == 0, here(made)
+    listed = {key["id"]: key for key in json.loads(cli("keys", "list", "--format", "json").stdout)["data"]}
+    assert listed["team"]["limits"] == {"cost_per_day": 2.5, "streams": 9}
+    assert listed["ci"]["limits"] == {"requests_per_minute": 60, "streams": 9, "expires": 3978806400.0}
+    changed = cli("keys", "limit", "team", "cost_per_day=none", "tokens_per_day=1_000_000")
+    assert changed.exit_code == 0 and "tokens/day 1,000,000, cost/day $2.5" in changed.stderr, here(changed)
+    assert cli("keys", "limit", "team", "cost_per_day=0.5", "stopped=yes").exit_code == 0
+    line = cli("keys", "list").stdout.splitlines()[1]
+    assert "stopped" in line and "cost/day $0.5" in line and "streams 9" in line
+    assert cli("keys", "limit", "team", "expires=2020-01-01", "stopped=no").exit_code == 0
+    assert "expired" in cli("keys", "list").stdout.splitlines()[1]
+
+
+@pytest.mark.parametrize(
+    "said", ["requests=1", "streams", "streams=", "streams=many", "cost_per_day=-1", "stopped=maybe", "expires=soon"]
+)
+def test_what_is_no_limit_is_told(cli: Cli, said: str) -> None:
+    assert cli("keys", "add", "--id", "k").exit_code == 0
+    wrong = cli("keys", "limit", "k", said)
+    assert wrong.exit_code == 2 and said.partition("=")[0] in wrong.stderr
+    assert json.loads(cli("keys", "list", "--format", "json").stdout)["data"][0]["limits"] == {}
+
+
+def test_through_a_running_server_a_limit_holds_at_once(cli: Cli, provider: str, tmp_path: Path) -> None:
+    secret = "0123456789abcdef-admin"
+    text = f"server: {{port: 0}}\nupstreams: {{main: {{base_url: '{provider}/v1'}}}}\nadmin: {{secret: {secret}}}\n"
+    (tmp_path / "weirgate.yaml").write_text(text)
+    with gateway(cwd=tmp_path) as (root, _):
+        made = cli("keys", "add", "--id", "ci", "--limit", "requests_per_minute=1", "--url", root)
+        headers = {"authorization": f"Bearer {made.stdout.strip()}"}
+
+        def call() -> int:
+            return httpx.post(f"{root}/v1/chat/completions", json=HELLO, headers=headers).status_code
+
+        assert [call(), call()] == [200, 429]
+        changed = cli("keys", "limit", "ci", "requests_per_minute=none", "stopped=yes", "--url", root)
+        assert changed.exit_code == 0, here(changed)
+        assert call() == 403
+        cli("keys", "limit", "ci", "stopped=none", "--url", root)
+        assert call() == 200
+        assert "ci" in cli("keys", "list", "--url", root).stdout

@@ -79,8 +79,8 @@ def test_the_shell_completes_commands_and_values(tmp_path: Path) -> None:
         return done.stdout.split()
 
     assert asked("weirgate", "us") == ["usage"]
-    assert asked("weirgate", "keys", "") == ["add", "list", "revoke"]
-    assert asked("weirgate", "usage", "--by", "") == ["model", "conversation", "day", "key"]
+    assert asked("weirgate", "keys", "") == ["add", "list", "limit", "revoke"]
+    assert asked("weirgate", "usage", "--by", "")[:4] == ["model", "conversation", "day", "key"]
 
 
 def terminal(*arguments: str, cwd: Path, **env: str) -> str:

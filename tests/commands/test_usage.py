@@ -266,3 +266,34 @@ def test_an_address_where_nobody_or_somebody_else_answers_is_told(cli: Cli, prov
 def test_a_secret_that_cannot_be_one_is_not_shown(cli: Cli) -> None:
     result = cli("usage", WEIRGATE_ADMIN="line one\nline two")
     assert result.exit_code == 2 and "line" not in result.stderr
+
+
+def test_only_what_is_asked_for_is_counted_and_several_columns_add_up(cli: Cli, tmp_path: Path) -> None:
+    database(tmp_path / "weirgate.db")
+    some = cli("usage", "--where", "tenant=acme", "--where", "key=k1", "--format", "json")
+    assert {(row["tenant"], row["key"]) for row in json.loads(some.stdout)["data"]} == {("acme", "k1")}
+    lines = json.loads(cli("usage", "--by", "tenant,key", "--format", "json").stdout)["data"]
+    assert sorted((*line["group"], line["calls"]) for line in lines) == [
+        ("acme", "k1", 2),
+        ("acme", "k2", 1),
+        ("other", "k1", 1),
+    ]
+    head, *_ = cli("usage", "--by", "tenant,key", "--format", "csv").stdout.splitlines()
+    assert head.startswith("tenant,key,calls")
+    assert "tenant,key" in cli("usage", "--by", "tenant,key").stdout
+    for wrong in (("--where", "colour=red"), ("--where", "key"), ("--by", "key,colour")):
+        assert cli("usage", *wrong).exit_code == 2
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "focus"])
+def test_an_export_that_reached_its_limit_says_so(cli: Cli, tmp_path: Path, form: str) -> None:
+    database(tmp_path / "weirgate.db", (row("a"), row("b")))
+    assert "the newest 2 calls" in cli("usage", "--format", form, "--limit", "2").stderr
+    assert "the newest" not in cli("usage", "--format", form, "--limit", "3").stderr
+
+
+def test_focus_is_csv_in_its_columns_of_single_calls(cli: Cli, tmp_path: Path) -> None:
+    database(tmp_path / "weirgate.db")
+    lines = cli("usage", "--format", "focus").stdout.splitlines()
+    assert lines[0].startswith("BilledCost,BillingAccountId,") and len(lines) == 5
+    assert cli("usage", "--format", "focus", "--by", "day").exit_code == 2

@@ -12,7 +12,8 @@ from proxy.core.agent import Agent, Skill, Spec
 from proxy.core.chain import message
 from proxy.core.conversation import Message, Text, ToolCall
 from proxy.core.exchange import exchange
-from proxy.core.hidden import Behind, packed, unpacked
+from proxy.core.groups import newest
+from proxy.core.hidden import Behind, packed, placed, unpacked
 from proxy.core.layers import LOAD_SKILL, Layers, layered
 from proxy.core.recognition import recognise
 from proxy.core.stack import UNCHANGED, Catalogue, Members, Offer, Stack, Trace
@@ -65,6 +66,9 @@ class Dressed:
 
     def beside(self, text: str, item: Message) -> Message:
         return chain.message(item.role, (Text(text=text), *item.blocks))
+
+    def plain(self, item: Message) -> Message:
+        return item
 
     def offer(self, catalogue: Catalogue, tools: tuple[str, ...] = ()) -> Offer | None:
         if not self.offers or not (catalogue or tools):
@@ -157,7 +161,8 @@ def alone(messages: tuple[Message, ...] = HELLO, memory: Memory | None = None, *
 
 
 def made(stack: Stack, messages: tuple[Message, ...], memory: Memory | None = None) -> Layers:
-    return layered(stack, recognise(START, messages), memory or Memory())
+    past = recognise(START, messages)
+    return layered(stack, past, placed(past, (memory or Memory()).hidden, newest(messages)))
 
 
 def told(layers: Layers, messages: tuple[Message, ...]) -> tuple[Message, ...]:

@@ -11,7 +11,7 @@ from proxy.core.errors import RateLimited, UpstreamError, WindowExceeded
 from proxy.core.exchange import exchange
 from proxy.core.guards import Guard, Pause
 from proxy.core.notes import Compaction
-from proxy.core.policy import Mode, Policy
+from proxy.core.policy import Mode, ModelCard, Policy
 from proxy.core.steps import Claim, Count, Memory, Recall, Remember, Send, Snapshot, Summarise, Summariser
 from tests.core.histories import call as tool
 from tests.core.histories import lines, model, result, system, user
@@ -368,12 +368,14 @@ def test_a_pause_holds_up_to_the_edge_of_the_window_and_there_the_built_in_write
 
 
 @pytest.mark.parametrize(
-    "other", [{"model": "other"}, {"limits": a_snap(WINDOW - 500).limits}], ids=["another model", "another window"]
+    "other",
+    [{"card": ModelCard(name="other")}, {"limits": a_snap(WINDOW - 500).limits}],
+    ids=["another model", "another window"],
 )
 def test_another_model_or_window_begins_anew(other: dict[str, Any]) -> None:
     memory = with_guard(Guard(pause=Pause.NO_NOTES, failures=3))
     given = snap(**other)
-    counted = ((like(Count), estimates),) if "model" in other else ()
+    counted = ((like(Count), estimates),) if "card" in other else ()
     play(
         exchange(a_call(LONG), given),
         (like(Recall), memory),

@@ -30,6 +30,8 @@ CONTRACT = {
     "WrongMedia": (415, "invalid_request_error", "unsupported_media_type", False),
     "HeadersTooLarge": (431, "invalid_request_error", "headers_too_large", False),
     "Busy": (429, "rate_limit_error", "rate_limit_exceeded", True),
+    "QuotaSpent": (429, "insufficient_quota", "insufficient_quota", False),
+    "CircuitOpen": (503, "server_error", "circuit_open", True),
     "Unreachable": (502, "upstream_error", "upstream_unreachable", False),
     "TimedOut": (504, "upstream_error", "upstream_timeout", False),
     "InvalidReply": (502, "upstream_error", "upstream_invalid_response", False),

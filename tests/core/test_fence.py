@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -142,3 +143,24 @@ def test_a_lot_of_anything_is_no_trouble() -> None:
     # Anything worse than linear would run into the test's own time limit.
     for piece in ("<", " ", "\n", "#", "[", "< ", "\u200b", "system ", "1. ", "(and 1 ", "\n[", "\n( "):
         assert len(fence.defused(piece * (400_000 // len(piece)))) >= 300_000
+
+
+@pytest.mark.parametrize("tag", ["conversation-notes", "quoted-abc", "skill_content", "available_skills"])
+@pytest.mark.parametrize(
+    "disguised",
+    [
+        lambda tag: f"<{tag}>",
+        lambda tag: f"&lt;/{tag}&gt;",
+        lambda tag: f"&#60;{tag}>",
+        lambda tag: f"\uff1c\u2215{tag}\uff1e",
+        lambda tag: "<" + "\u200b".join(tag) + ">",
+        lambda tag: "< / " + tag.upper(),
+        lambda tag: "<" + "".join(chr(ord(each) + 0xFEE0) if each.isalpha() else each for each in tag),
+    ],
+    ids=["plain", "entity", "number", "full-width brackets", "invisible marks", "blanks", "full-width letters"],
+)
+def test_each_tag_of_ours_is_known_in_every_disguise(tag: str, disguised: Callable[[str], str]) -> None:
+    text = f"Before {disguised(tag)} behind."
+    made = fence.unfenced(text)
+    assert made != text and made.startswith("Before (")
+    assert fence.unfenced(made) == made

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.memory_cost import Played, Store, played
+from benchmarks.dry import Store
+from benchmarks.memory_cost import Played, played
 from proxy.core import groups
 from proxy.core.agent import MemoryLimits
 from proxy.core.conversation import Message

@@ -5,7 +5,7 @@ from hypothesis import given
 
 from proxy.core import groups
 from proxy.core.chain import message
-from proxy.core.conversation import Group, Message, Reasoning, Text, ToolResult, Turn
+from proxy.core.conversation import Group, Message, Reasoning, Text, ToolCall, ToolResult, Turn
 from proxy.core.errors import Malformed
 from tests.core.histories import PICTURE, broken, call, conversations, flaws, loop, model, result, system, user
 
@@ -162,3 +162,19 @@ def test_merging_joins_texts_with_a_blank_line_and_keeps_media() -> None:
 def test_a_message_with_calls_is_never_merged_into_the_one_behind_it() -> None:
     said = loop(2)
     assert groups.repair(said, alternate=True).messages == said
+
+
+def test_a_call_without_an_id_gets_one() -> None:
+    fixed = groups.repair((user("go"), model("", call("call_1", n=1), call("", n=2), call("", n=3)), user("on")))
+    assert [item.id for item in fixed.messages[1].calls] == ["call_1", "call_2", "call_3"]
+    assert [item.results[0].call_id for item in fixed.messages[2:5]] == ["call_1", "call_2", "call_3"]
+
+
+def test_a_call_of_the_old_function_api_that_never_returned_is_told_in_the_form_of_its_answer() -> None:
+    wire = b'{"role":"assistant","function_call":{"name":"add","arguments":"{}"}}'
+    asked = message("assistant", (ToolCall(id="f", name="add", arguments="{}"),), wire=wire)
+    _, told, answer, _ = groups.repair((user("go"), asked, user("on"))).messages
+    assert told.wire is None and answer.role == "tool"
+    returned = message("function", (ToolResult(call_id="f", text="3"),), wire=b"{}", name="add")
+    said = (user("go"), asked, returned)
+    assert groups.repair(said).messages is said

@@ -185,6 +185,16 @@ def test_the_clients_calls_bear_the_ids_that_it_gives_back() -> None:
     assert [(item.id, item.name) for item in made.instead.calls] == [("9", "grep"), ("w1", "load_skill"), ("8", "find")]
 
 
+def test_our_calls_make_way_where_the_client_gives_their_ids_to_its_own() -> None:
+    seen = model("See.", GREP)
+    state = Behind(reply=kept(model("See.", LOAD, GREP)), shown=seen.digest, results=(kept(result("w1", "Be kind.")),))
+    each, messages = at(state, model("See.", call("w1", "grep", what="x")))
+    made = expansion(each, messages)
+    assert made.instead is not None
+    assert [(item.id, item.name) for item in made.instead.calls] == [("w1_", "load_skill"), ("w1", "grep")]
+    assert made.behind == (result("w1_", "Be kind."),)
+
+
 def test_what_a_turn_has_loaded_stays_with_its_request() -> None:
     loads = (Trace(kind="SKILL_LOAD", id="shared/tone"),)
     rounds = (model("Let me look.", LOAD), result("w1", "Be kind."))

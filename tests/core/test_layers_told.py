@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from proxy.core.conversation import Message
 from proxy.core.hidden import Behind, kept
-from proxy.core.layers import rounded, slug_of
+from proxy.core.layers import rounded
+from proxy.core.selecting import slug_of
 from proxy.core.stack import Trace
 from tests.core.histories import call, conversations, model, result, system, user
 from tests.core.stacks import (

@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.memory_cost import Played, Store, played
+from benchmarks.dry import Store
+from benchmarks.memory_cost import Played, played
 from proxy.core import chain, groups
 from proxy.core.agent import MemoryLimits
 from proxy.core.conversation import Block, Message, Reasoning, Text, ToolCall, ToolResult

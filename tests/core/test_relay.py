@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.conversation import Reasoning, Text, ToolCall
+from proxy.core.conversation import Clarification, Reasoning, Text, ToolCall
 from proxy.core.events import Broke, CallDelta, Counted, Ended, Event, Remark, Said
 from proxy.core.relay import Relay
 from proxy.core.usage import Usage
@@ -330,6 +330,39 @@ def test_calls_of_another_choice_are_never_taken_for_ours() -> None:
     playing = relay(own=OWN)
     other = said(choice=1, calls=(call(0, "load_skill"),))
     assert playing.feed(other) == (other,)
+
+
+PAUSE = Clarification(id="q1", question="Which?")
+
+
+def test_what_the_user_is_asked_stands_before_the_finish_and_apart_from_what_was_said() -> None:
+    asks = call(0, "ask_user", "{}", "q1")
+    for words in ("", "Hm."):
+        playing = relay(own=OWN | {"ask_user"})
+        if words:
+            playing.feed(said(words))
+        playing.feed(said(calls=(asks,)))
+        playing.feed(said(finish="tool_calls"))
+        playing.feed(counted(7, 2))
+        question, finish, usage = playing.end(PAUSE)
+        assert question == Said(raw=None, text="\n\nWhich?" if words else "Which?", pause=PAUSE)
+        assert isinstance(finish, Said)
+        assert (finish.raw, finish.finish, finish.calls) == (None, "stop", ())
+        assert usage == counted(7, 2)
+        assert playing.said
+
+
+def test_it_stands_behind_what_the_frame_of_the_finish_says_and_keeps_its_usage() -> None:
+    asks = call(0, "ask_user", "{}", "q1")
+    for finish in ("tool_calls", "stop"):
+        playing = relay(own=OWN | {"ask_user"})
+        playing.feed(said("Hm.", calls=(asks,), finish=finish, usage=Usage(input=7, output=2)))
+        words, question, end, usage = playing.end(PAUSE)
+        assert isinstance(words, Said) and isinstance(question, Said) and isinstance(end, Said)
+        assert (words.text, words.calls, words.finish) == ("Hm.", (), None)
+        assert question.text == "\n\nWhich?"
+        assert (end.text, end.finish, end.usage) == ("", "stop", None)
+        assert usage == Counted(raw=None, usage=Usage(input=7, output=2))
 
 
 EVENTS = st.one_of(

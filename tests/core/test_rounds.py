@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.chain import message
+from proxy.core.chain import measured, message
 from proxy.core.conversation import Block, Message, Reasoning, Text, ToolCall
 from proxy.core.events import CallDelta, Counted, Said
 from proxy.core.hidden import Behind, kept, shown
@@ -16,7 +16,7 @@ from proxy.core.recognition import recognise
 from proxy.core.relay import Relay
 from proxy.core.rounds import MOST, Rounds
 from proxy.core.stack import Trace
-from proxy.core.steps import Memory, Ran, Reply, RunTools
+from proxy.core.steps import Ran, Reply, RunTools
 from proxy.core.usage import Usage
 from tests.core.histories import START, call, model, result, user
 from tests.core.stacks import REFUND, TONE, a_stack, an_agent, loads
@@ -26,7 +26,7 @@ GREP = call("g1", "grep", what="x")
 
 
 def a_stackful(text: str = "Hello") -> Layers:
-    return layered(a_stack(an_agent()), recognise(START, (user(text),)), Memory())
+    return layered(a_stack(an_agent()), recognise(START, (user(text),)), ())
 
 
 def said(*blocks: Any, finish: str | None = None, usage: tuple[int, int] | None = None) -> Reply:
@@ -51,7 +51,7 @@ def test_a_reply_without_our_calls_ends_the_call() -> None:
         rounds = Rounds(a_stackful())
         assert rounds.take(reply) is None
         assert (rounds.count, rounds.replies) == (0, 1)
-        assert rounds.behind(reply.message) == rounds.layers.kept
+        assert rounds.behind(reply.message, 1.0) == rounds.layers.kept
 
 
 def test_a_call_of_ours_is_run_and_the_model_goes_on() -> None:
@@ -88,7 +88,7 @@ def test_what_is_remembered_is_what_the_model_said() -> None:
     seen = rounds.reply().message
     assert seen == model("Done.")
     first = rounds.layers.kept
-    assert rounds.behind(seen) == Behind(
+    assert rounds.behind(seen, 1.0) == Behind(
         rounds=(kept(model("", loads())), kept(result("w1", TONE.text))),
         reply=kept(model("Done.")),
         shown=seen.digest,
@@ -108,13 +108,13 @@ def test_a_skill_is_loaded_once_and_what_is_there_already_counts() -> None:
     assert again.loaded == {REFUND.id, TONE.id}
     rounds.ran(again.calls, [Ran(text="Loaded already.")])
     rounds.take(said("Done."))
-    traces = rounds.behind(rounds.reply().message).traces
+    traces = rounds.behind(rounds.reply().message, 1.0).traces
     assert [(trace.kind, trace.id) for trace in traces] == [("SKILL_SELECT", REFUND.id), ("SKILL_LOAD", TONE.id)]
 
 
 def test_skills_of_covered_messages_are_not_there() -> None:
     talk = (user("/tone One"), model("Done."), user("Two"))
-    layers = layered(a_stack(an_agent(place="message")), recognise(START, talk), Memory())
+    layers = layered(a_stack(an_agent(place="message")), recognise(START, talk), ())
     asked = Rounds(layers).take(said(loads()))
     assert asked is not None
     assert asked.loaded == {TONE.id}
@@ -130,7 +130,7 @@ def test_a_mixed_reply_ends_the_call_once_ours_are_run() -> None:
     assert rounds.layers.rounds == ()
     seen = rounds.reply()
     assert seen == Reply(message=model("See.", GREP), finish="tool_calls", usage=None)
-    made = rounds.behind(seen.message)
+    made = rounds.behind(seen.message, 1.0)
     assert made.rounds == ()
     assert made.reply == kept(model("See.", loads(), GREP))
     assert made.results == (kept(result("w1", TONE.text)),)
@@ -146,8 +146,8 @@ def test_in_the_last_round_no_tool_may_be_called_and_what_is_called_all_the_same
     assert rounds.take(said("Enough.", loads("again"))) is None
     seen = rounds.reply()
     assert seen == Reply(message=model("Enough."), finish="stop", usage=None)
-    assert rounds.behind(seen.message).reply == kept(model("Enough."))
-    assert len(rounds.behind(seen.message).rounds) == 2 * MOST
+    assert rounds.behind(seen.message, 1.0).reply == kept(model("Enough."))
+    assert len(rounds.behind(seen.message, 1.0).rounds) == 2 * MOST
 
 
 def test_where_nothing_was_said_in_all_rounds_there_is_no_message() -> None:
@@ -157,7 +157,7 @@ def test_where_nothing_was_said_in_all_rounds_there_is_no_message() -> None:
     rounds.take(said(loads("again")))
     seen = rounds.reply()
     assert seen == Reply(message=None, finish="stop", usage=None)
-    made = rounds.behind(None)
+    made = rounds.behind(None, 1.0)
     assert (made.reply, made.shown, len(made.rounds)) == (None, b"", 2 * MOST)
 
 
@@ -168,7 +168,7 @@ def test_a_last_round_of_nothing_but_our_calls_is_remembered_as_the_rounds_alone
     rounds.take(said(loads("again")))
     seen = rounds.reply()
     assert seen.message is not None
-    assert rounds.behind(seen.message).reply is None
+    assert rounds.behind(seen.message, 1.0).reply is None
 
 
 def test_the_clients_calls_in_the_last_round_are_handed_over_without_ours() -> None:
@@ -178,8 +178,8 @@ def test_the_clients_calls_in_the_last_round_are_handed_over_without_ours() -> N
     rounds.take(said(loads("again"), GREP))
     seen = rounds.reply()
     assert seen == Reply(message=model("", GREP), finish="tool_calls", usage=None)
-    assert rounds.behind(seen.message).reply == kept(model("", GREP))
-    assert rounds.behind(seen.message).results == ()
+    assert rounds.behind(seen.message, 1.0).reply == kept(model("", GREP))
+    assert rounds.behind(seen.message, 1.0).results == ()
 
 
 def test_another_finish_stays() -> None:
@@ -273,7 +273,7 @@ def test_a_stream_shows_of_several_rounds_what_the_answer_says(said: list[Messag
             out += [event for event in relay.feed(frame) if isinstance(event, Said)]
         relay.feed(Counted(raw=b"u", usage=Usage(input=10 + number, output=2)))
         reply = relay.reply()
-        assert reply.message == item
+        assert (measured(reply.message) if reply.message is not None else None) == item
         if number < len(said) - 1:
             out += [event for event in relay.next_round() if isinstance(event, Said)]
     for event in relay.end():
@@ -303,7 +303,7 @@ def test_what_a_cut_reply_asks_of_us_is_not_run_and_not_shown() -> None:
         rounds = Rounds(a_stackful())
         assert rounds.take(said("Let me", loads(), finish=finish)) is None
         assert rounds.reply() == Reply(message=model("Let me"), finish=finish, usage=None)
-        assert rounds.behind(model("Let me")) == rounds.layers.kept
+        assert rounds.behind(model("Let me"), 1.0) == rounds.layers.kept
 
 
 def test_arguments_that_no_server_would_read_again_are_told_as_none() -> None:

@@ -40,7 +40,7 @@ def test_an_error_is_thrown_in_at_the_place_that_asked() -> None:
 def test_the_union_holds_every_kind_of_step() -> None:
     asks = {kind for kind in vars(steps).values() if isinstance(kind, type) and issubclass(kind, steps._Asks)}
     assert {get_origin(kind) or kind for kind in get_args(Step)} == asks - {steps._Asks}
-    assert len(get_args(Step)) == 7
+    assert len(get_args(Step)) == 8
 
 
 def test_steps_and_their_values_cannot_be_changed() -> None:

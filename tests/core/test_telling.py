@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.memory_cost import Store, played
+from benchmarks.dry import Store
+from benchmarks.memory_cost import played
 from proxy.core import chain
 from proxy.core.agent import MemoryLimits
 from proxy.core.branch import Branch
@@ -171,6 +172,22 @@ def test_a_result_that_a_plan_cut_is_told_no_longer_than_that() -> None:
     (alone,) = [item for item in made.prompt(None).messages if item.results]
     assert len(told.text) < len(alone.text) <= 400
     assert told.text.startswith("xxx")
+
+
+def test_it_is_cut_anew_where_memory_left_more_and_left_alone_where_it_left_less() -> None:
+    messages = (user("Look."), model("", call("a")), result("a", "x" * 900), model("Seen."), user("And now?"))
+    made = branch(messages)
+    used = Compaction(id="cmp_x", digest=made.chain.after[2], messages=3, covers=0, notes=Notes(turns=0))
+
+    def told(limit: int) -> str:
+        clipped = msgspec.structs.replace(used, id=f"cmp_{limit}", clips=((3, limit),))
+        (found,) = [item for item in made.prompt(clipped).messages if item.results]
+        return found.text
+
+    (alone,) = [item.text for item in made.prompt(None).messages if item.results]
+    assert told(390) == alone, "a second cut would only add its own mark"
+    assert told(160).count("left out here") == 1
+    assert "[... 740 characters were left out here by the gateway ...]" in told(160)
 
 
 def test_a_turn_that_is_open_is_told_word_for_word_whatever_it_holds() -> None:

@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.errors import Malformed
-from proxy.dialects.strict import check_depth, check_unique, check_utf8, fail, without_lone_surrogates
+from proxy.dialects.strict import (
+    check_depth,
+    check_unique,
+    check_utf8,
+    check_value,
+    fail,
+    without_lone_surrogates,
+)
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text('ab"\\:{}[] é', max_size=6),
@@ -88,6 +95,41 @@ def test_a_name_that_stands_twice_is_refused_however_it_is_written(raw: bytes) -
 )
 def test_a_name_inside_a_string_or_another_object_is_no_second_one(raw: bytes) -> None:
     check_unique(raw)
+
+
+MEMBERS = st.sampled_from(
+    [
+        b'"a":"x"',
+        b'"a":null',
+        b'"b":1',
+        b'"b": 1',
+        b'"c":[1,{"x":1,"x":2}]',
+        b'"c":[[[1]]]',
+        b'"d":{"e":{}}',
+        rb'"\u0061":true',
+        b'"":0',
+        '"\u00e9":"\u00e9"'.encode(),
+        rb'"s":"\",\"a\":1"',
+        rb'"n":"\ud83d"',
+        b'"z":' + b"9" * 5000,
+        b'"w":x',
+    ]
+)
+
+
+@given(
+    members=st.lists(MEMBERS, max_size=4), most=st.integers(0, 4), outer=st.sampled_from([b"{%b}", b"[{%b}]", b"{%b"])
+)
+def test_depth_and_names_looked_at_together_are_what_they_are_one_by_one(
+    members: list[bytes], most: int, outer: bytes
+) -> None:
+    raw = outer % b",".join(members)
+
+    def one_by_one() -> None:
+        check_depth(raw, most)
+        check_unique(raw)
+
+    assert bool(refused(lambda: check_value(raw, most))) == bool(refused(one_by_one)), raw
 
 
 @pytest.mark.parametrize("raw", [b"{", b"", b'{"a":}', b'{"a":' + b"9" * 5000 + b"}", b"[" * 100_000])

@@ -15,7 +15,7 @@ from tests.durability.process import Weir, running, usage_rows
 from tests.fakes import Script, ScriptedUpstream, SeenRequest, chat_chunks, chat_reply, usage
 from tests.scenarios.conftest import Figure
 
-STREAMS = 100
+STREAMS = 200
 BODIES = 10
 
 
@@ -63,7 +63,7 @@ async def until_not_ready(weir: Weir) -> int:
     return answer.status
 
 
-async def test_a_hundred_streams_finish_after_sigterm(tmp_path: Path, figure: Figure) -> None:
+async def test_two_hundred_streams_finish_after_sigterm(tmp_path: Path, figure: Figure) -> None:
     clock = asyncio.get_running_loop().time
     release = asyncio.Event()
     async with ScriptedUpstream(Slow(release)) as up, running(up.url, tmp_path, server__drain_delay=3) as weir:
@@ -144,6 +144,55 @@ async def refused(weir: Weir) -> None:
                 await weir.get("/readyz")
             except (OSError, EOFError):
                 return
+
+
+class Knocking:
+    """Clients who call without a pause, each call on a connection of its own, until the door is closed to them."""
+
+    def __init__(self, weir: Weir) -> None:
+        self.weir = weir
+        self.answered = 0
+        self.let_down = 0
+        """Calls that were let in and not answered."""
+
+    async def knock(self, who: int) -> None:
+        request = chat("slow", "Hello.", stream=False, id=f"knock-{who}")
+        while True:
+            try:
+                reply = await self.weir.ask(request)
+            except ConnectionRefusedError:
+                return
+            except (OSError, EOFError):
+                self.let_down += 1
+            else:
+                self.answered += reply.acknowledged
+                self.let_down += not reply.acknowledged
+
+
+@pytest.mark.timeout(90)
+async def test_whoever_is_let_in_while_the_server_leaves_is_answered(tmp_path: Path, figure: Figure) -> None:
+    """A balancer sends nothing anew that it has sent once; one that finds the door closed goes to another."""
+    clients, times = 40, 5
+    release = asyncio.Event()
+    release.set()
+    answered = let_down = 0
+    async with ScriptedUpstream(Slow(release)) as up:
+        for number in range(times):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            async with running(up.url, folder) as weir:
+                knocking = Knocking(weir)
+                calls = [asyncio.create_task(knocking.knock(who)) for who in range(clients)]
+                await up.arrived(len(up.ledger) + clients)
+                weir.signal(signal.SIGTERM)
+                await asyncio.gather(*calls)
+                assert await weir.ended() == 0
+            answered += knocking.answered
+            let_down += knocking.let_down
+    figure.all(
+        ("50 knocking: calls answered", answered, f">= {clients * times}"),
+        ("50 knocking: calls let in and not answered", let_down, "== 0"),
+    )
 
 
 @pytest.mark.timeout(90)

@@ -11,6 +11,7 @@ from shutil import copyfile
 import pytest
 
 from proxy.store.sqlite import SqliteStore
+from tests import engine
 from tests.driving import House, Housed, opened
 
 
@@ -29,10 +30,11 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def housed(migrated: Path, tmp_path: Path) -> Housed:
+async def housed(migrated: Path, tmp_path: Path) -> AsyncIterator[Housed]:
     path = tmp_path / "weirgate.db"
     copyfile(migrated, path)
-    return partial(opened, path)
+    async with engine.database(path, passing=True) as url:
+        yield partial(opened, url)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from proxy.core.agent import MemoryLimits
@@ -14,6 +15,8 @@ from tests.core.stacks import an_agent
 from tests.driving import USAGE, WORDS, House, chat, closed_once
 from tests.edges import Provider, WatchedStore, events, streamed, whole
 from tests.replies import chat_chunks, usage
+
+STORED = {"model": "other", "trigger": "auto", "writer": "builtin", "outcome": "stored"}
 
 # -- a call that goes well ---------------------------------------------------------------------------------------------
 
@@ -91,11 +94,11 @@ async def test_a_history_over_the_trigger_is_compacted_and_the_notes_are_stored(
     served = await house.serve(chat(60), provider)
     assert served.outcome.report.compaction == "auto"
     assert len(provider.bodies()[0]["messages"]) < 60
-    assert house.count("weirgate_compactions_total", trigger="auto") == 1
+    assert house.count("weirgate_compactions_total", **STORED) == 1
     again = await house.serve(chat(60), provider)
     assert again.outcome.report.compaction_id == served.outcome.report.compaction_id
     assert provider.bodies()[0]["messages"] == provider.bodies()[1]["messages"]
-    assert house.count("weirgate_compactions_total", trigger="auto") == 1
+    assert house.count("weirgate_compactions_total", **STORED) == 1
     assert len(house.store.verbs("claim")) == len(house.store.verbs("release")) == 1
 
 
@@ -172,3 +175,21 @@ async def test_a_lease_that_another_process_holds_is_respected(house: House) -> 
     house.store.claim = taken  # type: ignore[method-assign]
     await house.serve(chat(60), Provider(whole("x")))
     assert len(house.store.verbs("recall")) == 2
+
+
+async def test_notes_that_another_process_stored_just_before_our_lease_are_found(house: House) -> None:
+    """It had the lease and gave it back between our recall and our claim: nobody had to wait."""
+    claim, store, others = house.store.claim, house.store, []
+    with ThreadPoolExecutor(1) as workers:
+        other = House(store, workers)
+
+        async def late(*asked: Any) -> bool:
+            store.claim = claim  # type: ignore[method-assign]
+            others.append(await other.serve(chat(60), Provider(whole("x"))))
+            await other.gateway.drain()
+            return await claim(*asked)
+
+        store.claim = late  # type: ignore[method-assign]
+        served = await house.serve(chat(60), Provider(whole("x")))
+    assert served.outcome.report.compaction_id == others[0].outcome.report.compaction_id
+    assert len([what for what in store.verbs("remember") if what.compaction is not None]) == 1

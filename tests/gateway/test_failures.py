@@ -49,8 +49,8 @@ async def test_an_overflow_is_cured_and_each_call_has_its_row(house: House) -> N
         "recovered",
     )
     assert len(provider.requests[1].body) < len(provider.requests[0].body)
-    assert house.count("weirgate_overflows_total", outcome="recovered") == 1
-    assert house.count("weirgate_overflows_total", outcome="reached_client") == 0
+    assert house.count("weirgate_overflows_total", model="other", outcome="recovered") == 1
+    assert house.count("weirgate_overflows_total", model="other", outcome="reached_client") == 0
     (entry,) = await house.store.calibrations()
     assert entry.limits == Limits(total=1500, source="learned")
     closed_once(house)
@@ -62,7 +62,7 @@ async def test_an_overflow_that_cannot_be_cured_reaches_the_client_and_every_row
     rows = await house.rows()
     assert 1 < len(rows) <= 4
     assert {row.status for row in rows} == {"failed"}
-    assert house.count("weirgate_overflows_total", outcome="reached_client") == 1
+    assert house.count("weirgate_overflows_total", model="other", outcome="reached_client") == 1
     closed_once(house)
 
 
@@ -71,7 +71,7 @@ async def test_in_mode_off_an_overflow_is_passed_on_and_counted(house: House) ->
         await house.serve(chat(), Provider(failing(400, OVERFLOW)), policy=Policy(mode=Mode.OFF))
     assert house.store.verbs("recall", "remember", "claim") == []
     assert [row.mode for row in await house.rows()] == ["off"]
-    assert house.count("weirgate_overflows_total", outcome="reached_client") == 1
+    assert house.count("weirgate_overflows_total", model="other", outcome="reached_client") == 1
 
 
 async def test_an_overflow_in_the_middle_of_a_stream_is_not_recovered(house: House) -> None:

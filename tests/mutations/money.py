@@ -20,7 +20,7 @@ MUTATIONS = (
         'f"Notes on {covered(notes)} of this',
         'f"Notes {id(compaction)} on {covered(notes)} of this',
     ),
-    Mutation("F100", GATEWAY, "            self._closing.append(gateway.store.close_row(calling.row))\n", ""),
+    Mutation("F100", GATEWAY, "            self._closing.append(gateway.closing.close_row(calling.row))\n", ""),
     Mutation(
         "F101",
         "proxy/summarising.py",
@@ -52,8 +52,8 @@ MUTATIONS = (
     Mutation(
         "F102",
         "proxy/core/compaction.py",
-        "history.redact(_words(history.messages[index]))",
-        "_words(history.messages[index])",
+        "history.redact(_words(history.messages, index))",
+        "_words(history.messages, index)",
         ("tests/scenarios/test_secrets.py::test_what_is_stored_summarised_logged_and_measured_holds_no_secret",),
     ),
     Mutation(

@@ -33,7 +33,7 @@ MUTATIONS = (
     Mutation(
         "F46",
         "proxy/core/branch.py",
-        "reported=reported if trusted else prompt.report.tokens,",
+        "reported=reported if trusted else report.tokens,",
         "reported=min(reported, 4000),",
     ),
     Mutation(

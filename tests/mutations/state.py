@@ -8,7 +8,7 @@ COMMAND, COMPACTION, GATEWAY = "proxy/core/command.py", "proxy/core/compaction.p
 
 MUTATIONS = (
     Mutation("F79", COMPACTION, "*range(cut, len(messages))]", "*range(cut, max(cut, compaction.messages + 4))]"),
-    Mutation("F80", GATEWAY, "        return first\n", "        return True\n"),
+    Mutation("F80", GATEWAY, "(step, first)\n        return False\n", "(step, first)\n        return True\n"),
     Mutation(
         "F81",
         COMPACTION,
@@ -36,8 +36,8 @@ MUTATIONS = (
     Mutation(
         "F85",
         "proxy/playing.py",
-        "            if self._working is not None:\n                self.alone = True\n",
-        "            if self._working is None:\n                self.alone = True\n",
+        "            if self._working is not None and not self.alone:\n",
+        "            if self._working is None and not self.alone:\n",
     ),
     Mutation("F86", "proxy/dialects/chat/summary.py", '"stream": b"true"}', '"stream": b"false"}'),
     Mutation("F87", "proxy/summarising.py", "self.deadline.reschedule(min(", "float(min("),
@@ -50,7 +50,7 @@ MUTATIONS = (
     Mutation(
         "F89",
         "proxy/server/stream.py",
-        '                await self.write(comment("ping"))\n',
+        '                await self._remark(lock, "ping")\n',
         "                return\n",
     ),
     Mutation(

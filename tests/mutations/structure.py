@@ -20,7 +20,7 @@ MUTATIONS = (
         "            while last + 1 < len(messages) and messages[last + 1].results:",
         "            if last + 1 < len(messages) and messages[last + 1].results:",
     ),
-    Mutation("F4", TAIL, "first = history.groups[-1].first", "first = history.turns[-1].first"),
+    Mutation("F4", TAIL, "first = history.newest", "first = history.turns[-1].first"),
     Mutation("F5", GROUPS, "fixed.append(_quoted(item))", "fixed.append(item)"),
     Mutation(
         "F6",
@@ -28,7 +28,7 @@ MUTATIONS = (
         "if any(call.id in again for place, call in enumerate(wanted) if place not in found):",
         "if not again and again:",
     ),
-    Mutation("F7", GROUPS, 'fresh = f"{block.id}_{len(seen)}"', "fresh = block.id"),
+    Mutation("F7", GROUPS, "id=next(name for name in names if name not in taken))", "id=block.id)"),
     Mutation("F9", GROUPS, 'if item.role == "user" or len(found)', 'if item.role != "tool" or len(found)'),
     Mutation("F10", GROUPS, "        elif item.empty:\n", "        elif item.empty and item.calls:\n"),
     Mutation(

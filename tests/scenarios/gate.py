@@ -25,9 +25,11 @@ from proxy.catalogue import ranks_folder
 from proxy.core.usage import UsageRow
 from proxy.server.lifecycle import Drain
 from proxy.settings import load
-from proxy.store import Store, UsageQuery
-from proxy.store.sqlite import SqliteStore
+from proxy.store import UsageQuery
+from proxy.store.address import from_url
+from proxy.store.owned import KeepingStore
 from proxy.upstream.counter import Counter
+from tests import engine
 from tests.fakes import ScriptedUpstream
 from tests.server.wired import BUILT_IN
 
@@ -162,10 +164,11 @@ def _blank() -> Wire:
 class Gate:
     """A running application and a client of it."""
 
-    def __init__(self, app: Application, client: httpx.AsyncClient, store: SqliteStore) -> None:
+    def __init__(self, app: Application, client: httpx.AsyncClient, store: KeepingStore, url: str) -> None:
         self.app = app
         self.client = client
         self.store = store
+        self._url = url
 
     async def ask(
         self,
@@ -194,13 +197,12 @@ class Gate:
         return sorted(found, key=lambda row: (row.opened_at, row.id))
 
     async def stored(self) -> dict[str, int]:
-        """How many rows each table holds. Read where the store works, since a database in memory has one connection."""
+        """How many rows each table holds."""
+        return {name: (await self.read(f"SELECT count(*) FROM {name}"))[0][0] for name in TABLES}
 
-        def count(connection: Any) -> dict[str, int]:
-            return {name: connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in TABLES}
-
-        counted: dict[str, int] = await self.store._thread.read(count)
-        return counted
+    async def read(self, sql: str) -> list[tuple[Any, ...]]:
+        """What stands in the tables."""
+        return await engine.read(self.store, self._url, sql)
 
     async def metric(self, name: str) -> float:
         """The sum of a metric over its labels."""
@@ -227,7 +229,7 @@ async def gate(
     *,
     window: int | None = None,
     file: Path | None = None,
-    store: Store | None = None,
+    store: KeepingStore | None = None,
     policy: str | None = None,
     folder: Path | None = None,
     keys: Sequence[tuple[str, str, str] | tuple[str, str, str, Sequence[str]]] = (),
@@ -251,16 +253,17 @@ async def gate(
         asked = "" if "summary:" in policy else "\nsummary: {model: false}\n"
         (folder / "policies" / "default.yaml").write_text(policy + asked)
         stated["policies"] = folder / "policies"
-    opened = store or SqliteStore(str(file) if file is not None else ":memory:")
-    app = Application(load(None, {}, stated), Drain(), opened)
-    app._counter = counting()
-    await app.start()
-    try:
-        transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=None) as client:
-            yield Gate(app, client, opened)  # type: ignore[arg-type]
-    finally:
-        await app.stop()
+    async with engine.database(file) as url:
+        opened = store or from_url(url)
+        app = Application(load(None, {}, stated), Drain(), opened)
+        app._counter = counting()
+        await app.start()
+        try:
+            transport = httpx.ASGITransport(app=app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=None) as client:
+                yield Gate(app, client, opened, url)
+        finally:
+            await app.stop()
 
 
 def shown(message: Wire) -> str:

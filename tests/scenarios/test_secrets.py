@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from proxy.core.redaction import redact
+from tests import engine
 from tests.canaries import Canary, canaries
 from tests.fakes import Script, ScriptedUpstream, SeenRequest, chat_chunks, chat_reply, tool_call, usage
 from tests.scenarios.acts import HELLO, refusing, weir
@@ -86,7 +87,7 @@ async def test_what_is_stored_summarised_logged_and_measured_holds_no_secret(
         metrics = (await opened.get("/metrics")).content
         said = caplog.text.encode() + "".join(capfd.readouterr()).encode()
         last = [entry.request for entry in up.ledger if not is_summary(entry.request)][-1]
-    kept = b"".join(path.read_bytes() for path in sorted(tmp_path.glob("weir.db*")))
+    kept = await engine.contents(file)
     assert b"[redacted: " in kept, "nothing of what was redacted reached the store: the test looks in the wrong place"
     assert b"Requests and intent" in kept, "the narrative was not taken: its edge is not tried"
     notes = "\n".join(map(shown, last.messages))

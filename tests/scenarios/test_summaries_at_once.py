@@ -64,7 +64,7 @@ async def test_two_requests_of_each_of_fifty_conversations_at_once_share_one_sum
         )
         rows = await balanced(opened, up)
         stored = (await opened.stored())["compaction"]
-        made = await opened.metric("weirgate_compactions_total")
+        made = await opened.metric('weirgate_compactions_total{model="other",outcome="stored"')
         leases = gateway_of(opened).leases.held
     ids = [row.compaction_id for row in rows if row.purpose == "chat"]
     summaries = Counter(of([{"content": shown(body["messages"][0])}], names) for body in provider.summaries)

@@ -5,61 +5,20 @@ The JSON answer says what the stream says, whatever the model does and whatever 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from proxy.core.rounds import MOST
-from tests.fakes import Script, ScriptedUpstream, SeenRequest, chat_chunks, chat_reply, tool_call, usage
-from tests.scenarios.acts import Act, balanced, refusing
-from tests.scenarios.gate import Answer, Gate, Wire, assistant, gate, prompts, tool, user
-from tests.strict import violation
+from tests.fakes import Script, SeenRequest, chat_chunks
+from tests.scenarios.acts import Act, refusing
+from tests.scenarios.gate import Answer, Gate, Wire, assistant, prompts, tool, user
+from tests.scenarios.skilled import FOUND, GREP, TONE, loads, saying, support
 
 both = pytest.mark.parametrize("stream", [False, True], ids=["json", "sse"])
 NAMED = {"x-session-id": "talk"}
-GREP: Wire = {"type": "function", "function": {"name": "grep", "parameters": {"type": "object"}}}
-FOUND = tool_call("g1", "grep", {"for": "x"})
-TONE = "Write short sentences."
-
-
-def loads(name: str = "tone", id: str = "w1") -> Wire:
-    return tool_call(id, "load_skill", {"name": name})
-
-
-def saying(text: str | None, *calls: Wire) -> Act:
-    async def act(request: SeenRequest, reply: Script) -> None:
-        counted = usage(40 + 10 * len(request.messages), 5)
-        if request.stream:
-            await reply.sse(chat_chunks(text, calls=calls, usage=counted))
-        else:
-            await reply.json(200, chat_reply(text, calls=calls, usage=counted))
-
-    return act
-
-
-@asynccontextmanager
-async def support(folder: Path, *acts: Act, **more: Any) -> AsyncIterator[tuple[Gate, ScriptedUpstream]]:
-    """An agent with a skill; its model does `acts` in turn, the last one for ever. The books balance at the end."""
-    place = folder / "skills" / "shared" / "tone"
-    place.mkdir(parents=True)
-    (place / "SKILL.md").write_text(f"---\nname: tone\ndescription: Before a letter.\n---\n{TONE}\n")
-    waiting = list(acts)
-
-    async def model(request: SeenRequest, reply: Script) -> None:
-        assert violation(request.json) is None
-        await (waiting.pop(0) if len(waiting) > 1 else waiting[0])(request, reply)
-
-    settings: dict[str, Any] = {
-        "models": {"fast": {"upstream": "main", "model": "scripted"}},
-        "agents": {"support": {"model": "fast", "instructions": "Help.", "skills": ["tone"], "memory": False}},
-        "skills__folders": [str(folder / "skills")],
-    }
-    async with ScriptedUpstream(model) as up, gate(up.url, **(settings | more)) as weir:
-        yield weir, up
-        await balanced(weir, up)
 
 
 async def ask(weir: Gate, stream: bool, messages: Sequence[Wire] = (user("Write to Ann."),), **more: Any) -> Answer:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
-from proxy.core.errors import Busy, StoreUnavailable
-from proxy.core.steps import Caller
-from proxy.server.endpoints import Desk, Place
+from proxy.core.errors import StoreUnavailable
 from tests.fakes import Script, SeenRequest, chat_chunks, chat_reply, error_body, in_turn, usage
 from tests.server.wired import HELLO, bearer, chat, wired
 
@@ -229,17 +225,6 @@ async def test_one_request_too_many_is_a_429_and_a_place_is_given_back() -> None
         assert (await asked.head())[0] == 200
         await asked.done()
         assert (await weir.client.post(CHAT, json=HELLO)).status_code == 200
-
-
-def test_places_are_counted_for_the_process_and_for_each_key_and_leave_nothing_behind() -> None:
-    desk = cast("Desk", SimpleNamespace(running={}, streams=3, streams_per_key=2))
-    one, other = Caller(tenant="t", key="1"), Caller(tenant="t", key="2")
-    with Place(desk, one), Place(desk, one):
-        with pytest.raises(Busy):
-            Place(desk, one)
-        with Place(desk, other), pytest.raises(Busy):
-            Place(desk, Caller(tenant="t", key="3"))
-    assert desk.running == {}
 
 
 async def test_fifty_requests_at_once_for_a_key_and_as_many_as_there_are_places_where_there_are_no_keys() -> None:

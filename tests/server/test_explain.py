@@ -20,7 +20,6 @@ from proxy.core.explanation import Explanation
 from proxy.server.lifecycle import Drain
 from proxy.settings import load
 from proxy.store.rows import LATELY
-from proxy.store.sqlite import SqliteStore
 from tests.fakes import Script, ScriptedUpstream, SeenRequest, chat_reply, usage
 from tests.server.wired import ADMIN, BUILT_IN, Wired, bearer, wired
 
@@ -343,7 +342,7 @@ async def test_a_lost_store_is_a_503_as_for_a_call(monkeypatch: pytest.MonkeyPat
     asked = {"model": "m", "messages": history(2)}
     for required, status in ((True, 503), (False, 200)):
         async with wired(answering, store__required=required) as weir:
-            monkeypatch.setattr(SqliteStore, "recall", lost)
+            monkeypatch.setattr(type(weir.app.store), "recall", lost)
             assert (await post(weir, EXPLAIN, asked)).status_code == status
             assert (await post(weir, CHAT, asked)).status_code == status
             monkeypatch.undo()

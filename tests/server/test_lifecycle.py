@@ -179,15 +179,29 @@ async def test_a_request_that_does_not_end_when_told_is_cut_and_the_exit_says_so
         assert await child.code() == 1
 
 
-async def test_a_request_that_was_on_its_way_when_the_door_closed_is_told_to_go_elsewhere() -> None:
+async def test_a_request_that_was_on_its_way_when_the_door_closed_is_answered() -> None:
     async with running(leaving(drain=60)) as child:
         late = await child.connect()
         request = get("/quick")
         await late.send(request[:20])
-        first = await child.ask("/quick")
-        assert first.status == 200
+        assert (await child.ask("/quick")).status == 200
         child.signal(signal.SIGTERM)
         await child.refusing()
+        await late.send(request[20:])
+        answer = await late.answer()
+        assert (answer.status, answer.body, answer.headers["connection"]) == (200, b"quick", "close")
+        assert await child.code() == 0
+
+
+async def test_a_request_that_takes_longer_than_a_moment_is_told_to_go_elsewhere() -> None:
+    async with running(leaving(drain=60)) as child:
+        kept, late = await child.connect(), await child.connect()
+        request = get("/quick")
+        await late.send(request[:20])
+        await kept.send(request)
+        assert (await kept.answer()).status == 200
+        child.signal(signal.SIGTERM)
+        assert await kept.gone()  # who has been heard before need not be heard out
         await late.send(request[20:])
         answer = await late.answer()
         assert (answer.status, answer.error["code"]) == (503, "shutting_down")

@@ -109,6 +109,42 @@ async def test_a_stream_that_speaks_gets_no_comment_in_between() -> None:
     assert wire.body == b"data: 1\n\ndata: [DONE]\n\n"
 
 
+async def test_a_client_that_has_still_to_take_what_is_said_gets_no_comment() -> None:
+    wire = Wire()
+    one = answering(wire, hold=0, ping=0.001)
+    wire.open.clear()
+    saying = asyncio.create_task(one.write(b"data: 1\n\n"))
+    one.hold()
+    loop = asyncio.get_running_loop()
+    turned: asyncio.Future[None] = loop.create_future()
+    loop.call_later(0.01, turned.set_result, None)
+    await turned
+    wire.open.set()
+    async with asyncio.timeout(BOUND):
+        await saying
+    assert wire.types == ["start", "body"] and wire.body == b"data: 1\n\n"
+    await wire.until(3)
+    await one.stop()
+    assert wire.sent[2]["body"] == b": ping\n\n"
+
+
+async def test_what_is_said_while_a_comment_is_on_its_way_comes_behind_it() -> None:
+    wire = Wire()
+    one = answering(wire, hold=0, ping=60)
+    wire.open.clear()
+    one.hold()
+    loop = asyncio.get_running_loop()
+    turned: asyncio.Future[None] = loop.create_future()
+    loop.call_later(0.01, turned.set_result, None)
+    await turned
+    saying = asyncio.create_task(one.write(b"data: 1\n\n"))
+    wire.open.set()
+    async with asyncio.timeout(BOUND):
+        await saying
+    assert wire.types == ["start", "body", "body"]
+    assert wire.body.startswith(b": ") and wire.body.endswith(b"\n\ndata: 1\n\n")
+
+
 async def test_a_failure_ends_the_stream_with_a_frame_and_never_done() -> None:
     wire = Wire()
     one = answering(wire)

@@ -55,7 +55,24 @@ PROBES: Mapping[tuple[str, str], Mapping[str, Make]] = {
         "skill": lambda name: chat("everybodys", f"/{name} please"),
         "label": lambda name: chat("fast", headers={"x-session-id": name}),
         "user": lambda name: {"json": {**chat("fast")["json"], "user": name}},
+        "kept": lambda name: {"json": {**chat("fast")["json"], "conversation": name}},
     },
+    ("GET", "/v1/conversations"): {
+        "user": lambda name: {"params": {"user": name}},
+        "kept": lambda name: {"params": {"after": name}},
+    },
+    ("POST", "/v1/conversations"): {},
+    ("GET", "/v1/conversations/{id}"): {"kept": lambda name: {"id": name}},
+    ("POST", "/v1/conversations/{id}"): {"kept": lambda name: {"id": name, "json": {"metadata": {}}}},
+    ("DELETE", "/v1/conversations/{id}"): {"kept": lambda name: {"id": name}},
+    ("GET", "/v1/conversations/{id}/items"): {"kept": lambda name: {"id": name}},
+    ("POST", "/v1/conversations/{id}/items"): {
+        "kept": lambda name: {"id": name, "json": {"items": [{"role": "user", "content": "Hi."}]}}
+    },
+    ("GET", "/v1/conversations/{id}/items/{item}"): {"kept": lambda name: {"id": name}},
+    ("POST", "/v1/conversations/{id}/rewind"): {"kept": lambda name: {"id": name, "json": {"turns": 1}}},
+    ("POST", "/v1/conversations/{id}/cancel"): {"kept": lambda name: {"id": name}},
+    ("POST", "/v1/conversations/{id}/compact"): {"kept": lambda name: {"id": name, "json": {}}},
     ("POST", "/v1/weirgate/explain"): {
         "agent": lambda name: chat(name),
         "skill": lambda name: chat("everybodys", f"/{name} please"),
@@ -72,6 +89,24 @@ PROBES: Mapping[tuple[str, str], Mapping[str, Make]] = {
         "key": lambda name: {"id": name, "tenant": "other"},
         "tenant": lambda name: {"id": "o", "tenant": name},
     },
+    ("GET", "/v1/weirgate/keys/{tenant}/{id}"): {
+        "key": lambda name: {"id": name, "tenant": "other"},
+        "tenant": lambda name: {"id": "o", "tenant": name},
+    },
+    ("PATCH", "/v1/weirgate/keys/{tenant}/{id}"): {
+        "key": lambda name: {"id": name, "tenant": "other", "json": {"limits": {}}},
+        "tenant": lambda name: {"id": "o", "tenant": name, "json": {"limits": {}}},
+    },
+    ("GET", "/v1/weirgate/conversations"): {"tenant": lambda name: {"params": {"tenant": name}}},
+    ("GET", "/v1/weirgate/conversations/{id}"): {
+        "conversation": lambda name: {"id": name},
+        "tenant": lambda name: {"params": {"tenant": name}},
+    },
+    ("GET", "/v1/weirgate/upstreams"): {},
+    ("GET", "/v1/weirgate/config"): {},
+    ("PATCH", "/v1/weirgate/tenants/{tenant}"): {
+        "tenant": lambda name: {"tenant": name, "json": {"stopped": True}},
+    },
     ("GET", "/v1/weirgate/calibrations"): {},
     ("POST", "/v1/weirgate/reload"): {},
     ("GET", "/healthz"): {},
@@ -87,8 +122,9 @@ def skill(folder: Path, slug: str) -> None:
 
 
 @asynccontextmanager
-async def two_tenants(folder: Path) -> AsyncIterator[tuple[Wired, str]]:
-    """An application that acme has used, and the id of acme's conversation."""
+async def two_tenants(folder: Path) -> AsyncIterator[tuple[Wired, dict[str, str]]]:
+    """An application that acme has used, and the ids of acme's conversations: the client's own, and one that is kept
+    here."""
     skill(folder / "acme", OWN["skill"])
     skill(folder / "shared", "tone")
 
@@ -105,7 +141,11 @@ async def two_tenants(folder: Path) -> AsyncIterator[tuple[Wired, str]]:
         headers = {**bearer(ACME), "x-session-id": OWN["label"]}
         used = await weir.client.post("/v1/chat/completions", json=body, headers=headers)
         assert used.status_code == 200
-        yield weir, used.headers["x-weirgate-conversation"]
+        made = await weir.client.post("/v1/conversations", json={}, headers=bearer(ACME))
+        kept = made.json()["id"]
+        spoken = {**chat("acmes", "Hello.")["json"], "conversation": kept}
+        assert (await weir.client.post("/v1/chat/completions", json=spoken, headers=bearer(ACME))).status_code == 200
+        yield weir, {"conversation": used.headers["x-weirgate-conversation"], "kept": kept}
 
 
 def routes(app: Application) -> list[tuple[str, str]]:
@@ -116,7 +156,7 @@ def routes(app: Application) -> list[tuple[str, str]]:
 
 async def asked(weir: Wired, method: str, route: str, made: Request, secret: str = OTHER) -> httpx.Response:
     made = dict(made)
-    path = route.format(id=made.pop("id", "x"), tenant=made.pop("tenant", "other"))
+    path = route.format(id=made.pop("id", "x"), tenant=made.pop("tenant", "other"), item="msg_x")
     headers = {**bearer(secret), **made.pop("headers", {})}
     return await weir.client.request(method, path, headers=headers, **made)
 
@@ -143,25 +183,25 @@ async def test_what_is_another_tenants_is_answered_as_what_does_not_exist(
     method: str, route: str, what: str, tmp_path: Path
 ) -> None:
     make = PROBES[method, route][what]
-    async with two_tenants(tmp_path) as (weir, conversation):
-        own, missing = ({**names, "conversation": id} for names, id in ((OWN, conversation), (MISSING, "conv_no")))
+    async with two_tenants(tmp_path) as (weir, ids):
+        own, missing = {**OWN, **ids}, {**MISSING, "conversation": "conv_no", "kept": "conv_no"}
         theirs = await asked(weir, method, route, make(own[what]))
         nobodys = await asked(weir, method, route, make(missing[what]))
         assert seen(theirs, own[what]) == seen(nobodys, missing[what])
 
 
 async def test_no_answer_holds_a_name_of_another_tenant(tmp_path: Path) -> None:
-    async with two_tenants(tmp_path) as (weir, conversation):
+    async with two_tenants(tmp_path) as (weir, ids):
         for method, route in routes(weir.app):
             answer = await asked(weir, method, route, {"json": {}} if method in ("POST", "PUT") else {})
-            for name in (*OWN.values(), conversation):
+            for name in (*OWN.values(), *ids.values()):
                 assert name not in answer.text, (method, route)
                 assert name not in json.dumps(dict(answer.headers)), (method, route)
 
 
 async def test_its_owner_is_told_the_trace(tmp_path: Path) -> None:
-    async with two_tenants(tmp_path) as (weir, conversation):
-        path = f"/v1/weirgate/conversations/{conversation}/traces"
+    async with two_tenants(tmp_path) as (weir, ids):
+        path = f"/v1/weirgate/conversations/{ids['conversation']}/traces"
         told = await weir.client.get(path, params={"user": OWN["user"]}, headers=bearer(ACME))
         assert told.status_code == 200
         (entry,) = told.json()["data"]

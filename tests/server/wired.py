@@ -20,7 +20,8 @@ from proxy.server.fence import Fence
 from proxy.server.lifecycle import Drain
 from proxy.settings import load
 from proxy.store import UsageQuery
-from proxy.store.sqlite import from_url
+from proxy.store.address import from_url
+from tests import engine
 from tests.fakes import BOUND, Handler, ScriptedUpstream
 
 BUILT_IN = Path(__file__).parent.parent / "policies"
@@ -55,14 +56,15 @@ async def wired(handler: Handler, **overrides: object) -> AsyncIterator[Wired]:
     async with ScriptedUpstream(handler) as up:
         given = {"policies": str(BUILT_IN), **{name.replace("__", "."): value for name, value in overrides.items()}}
         settings = load(None, {}, {"upstreams.main.base_url": up.url, **given})
-        app = Application(settings, Drain(), store=from_url("sqlite://"))
-        await app.start()
-        transport = httpx.ASGITransport(Fence(app))
-        try:
-            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8400") as client:
-                yield Wired(app=app, up=up, client=client)
-        finally:
-            await app.stop()
+        async with engine.database() as url:
+            app = Application(settings, Drain(), store=from_url(url))
+            await app.start()
+            transport = httpx.ASGITransport(Fence(app))
+            try:
+                async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8400") as client:
+                    yield Wired(app=app, up=up, client=client)
+            finally:
+                await app.stop()
 
 
 def bearer(secret: str) -> dict[str, str]:

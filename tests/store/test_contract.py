@@ -314,7 +314,7 @@ async def test_a_row_is_never_lost_to_what_a_provider_reported(store: Store) -> 
 
 async def test_a_report_by_something_else_is_the_clients_mistake(store: Store) -> None:
     with pytest.raises(ClientError):
-        await store.usage(UsageQuery(by="status"))
+        await store.usage(UsageQuery(by="colour"))
 
 
 # -- retention -------------------------------------------------------------------------------------------------------

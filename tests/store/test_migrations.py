@@ -128,12 +128,12 @@ async def test_a_database_of_a_newer_version_is_refused(database: Path) -> None:
 
 def test_the_usage_table_is_the_usage_row() -> None:
     columns = tuple(column.name for column in schema.usage.columns)
-    assert columns == (*UsageRow.__struct_fields__, "day")
+    assert columns == (*UsageRow.__struct_fields__, "day", "instance")
 
 
 def test_every_row_of_a_caller_is_keyed_by_its_tenant() -> None:
     without = {table.name for table in schema.metadata.sorted_tables if "tenant" not in table.primary_key.columns}
-    assert without == {"calibration", "secret"}
+    assert without == {"calibration", "secret", "instance", "revision"}
 
 
 def test_the_schema_can_be_made_on_postgresql() -> None:

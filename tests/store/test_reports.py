@@ -51,6 +51,8 @@ def recomputed(found: list[UsageRow], by: str) -> set[UsageSum]:
             key=value,
             tenant=tenant,
             calls=len(some),
+            first=min(one.opened_at for one in some),
+            last=max(one.opened_at for one in some),
             input=sum(one.input for one in some),
             output=sum(one.output for one in some),
             cached=sum(one.cached for one in some),

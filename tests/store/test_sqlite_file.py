@@ -106,7 +106,7 @@ async def test_rows_that_a_dead_process_left_open_are_closed_as_unknown(database
         value = {"status": "open", "opened_at": NOW, "day": 1, "input": 7}
         rows = [tuple(value.get(name, f"r{n}" if name == "id" else 0) for name in columns) for n in range(12_000)]
         plain.executemany(f"INSERT INTO usage VALUES ({','.join('?' * len(columns))})", rows)
-        plain.execute("INSERT INTO lease VALUES ('t', x'01', 'dead', 9e99)")
+        plain.execute("INSERT INTO lease VALUES ('t', x'01', 'dead', 9e99, NULL)")
     plain.close()
     store = SqliteStore(str(database))
     assert await store.open(NOW) == 12_000

@@ -22,6 +22,7 @@ from proxy.dialects.members import elements
 from proxy.dialects.strict import without_lone_surrogates
 
 _BREAK: Final = "\n\n"
+_OURS: Final = b'"weirgate"'
 _FREE: Final = (b'"auto"', b"null")
 _PLAIN: Final = (b'{"type":"text"}', b"null")
 _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -60,6 +61,17 @@ def beside(text: str, item: Message) -> Message:
     """`item` with `text` in front of what it says."""
     wire = _written(_fields(item), [text, _content(item)])
     return message(item.role, (Text(text=text), *item.blocks), wire=wire, name=item.name)
+
+
+def plain(item: Message) -> Message:
+    """`item` without our own member, which clients send back with the message that it came in: providers refuse what
+    they do not know."""
+    if item.wire is None or _OURS not in item.wire:
+        return item
+    fields = _fields(item)
+    if fields.pop("weirgate", None) is None:
+        return item
+    return msgspec.structs.replace(item, wire=msgspec.json.encode(fields))
 
 
 def offer(call: Call, specs: tuple[Spec, ...]) -> Offer | None:

@@ -26,7 +26,7 @@ from proxy.core.conversation import (
     ToolResult,
 )
 from proxy.dialects.images import media_of
-from proxy.dialects.strict import check_depth, check_unique, fail, without_lone_surrogates
+from proxy.dialects.strict import check_value, fail, without_lone_surrogates
 
 _ROLES: Final[Mapping[str, Role]] = {
     "system": "system",
@@ -90,8 +90,7 @@ _PART: Final = msgspec.json.Decoder(_Part)
 def read_message(wire: bytes, index: int, depth: int = 64) -> Message:
     """Decode one message. Raises Malformed naming `messages[index]`."""
     param = f"messages[{index}]"
-    check_depth(wire, depth, param)
-    check_unique(wire, param)
+    check_value(wire, depth, param)
     try:
         decoded = _DECODER.decode(wire)
     except msgspec.ValidationError as error:

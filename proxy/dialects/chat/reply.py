@@ -14,11 +14,12 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from proxy.core.chain import message
-from proxy.core.conversation import Block, Reasoning, Text, ToolCall
+from proxy.core.conversation import Approval, Block, Clarification, Reasoning, Text, ToolCall
 from proxy.core.errors import InvalidReply
 from proxy.core.events import Broke, CallDelta, Counted, Ended, Event, Remark, Said
 from proxy.core.steps import Reply
 from proxy.core.usage import Usage
+from proxy.dialects.chat.alike import Like, likeness
 from proxy.dialects.chat.messages import LEGACY_CALL, written_call
 from proxy.dialects.sse import DONE, SseEvent, frame, read_event
 
@@ -26,6 +27,8 @@ _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 _MOST: Final = 1 << 40
 _CALL: Final = frozenset(("index", "id", "type", "function", "custom"))
 _PLAIN: Final = frozenset(("prompt_tokens", "completion_tokens", "total_tokens"))
+_LESSONS: Final = 3
+"""How often in a row it is tried in vain to learn what the frames of a stream have in common."""
 _FAILED: Final = re.compile("[45][0-9]{2}")
 
 T = TypeVar("T")
@@ -71,7 +74,7 @@ def read_answer(body: bytes) -> Reply | Broke:
     made = None
     if type(said) is dict and len(choices) == 1:
         blocks = _said(said)
-        made = message("assistant", blocks) if blocks else None
+        made = message("assistant", blocks, sized=False) if blocks else None
     if finish is None and made is None:
         raise InvalidReply("The upstream's answer did not finish.")
     return Reply(message=made, finish=str(finish) if finish else None, usage=read_usage(answer.usage))
@@ -122,6 +125,8 @@ class Frames:
         self._model = model
         self._later = False
         self._role = ""
+        self._like: Like | None = None
+        self._lessons = _LESSONS
 
     def owe_role(self) -> None:
         """A frame was held back before any was shown: the first one shown must say whose message it begins."""
@@ -133,25 +138,36 @@ class Frames:
 
     def read(self, event: SseEvent) -> Event:
         """Raises InvalidReply for data that is not JSON."""
-        if event.data is None:
+        data, like = event.data, self._like
+        if data is None:
             return Remark(raw=event.raw)
-        if event.data == DONE:
+        if like is not None and (same := like.read(event.raw, data)) is not None:
+            self._lessons = _LESSONS
+            return same
+        if data == DONE:
             return Ended()
-        value = _decoded(_FRAME, event.data)
+        found = self._understood(event.raw, data)
+        if self._lessons and type(found) is Said and (found.text or found.reasoning):
+            self._lessons -= 1
+            self._like = likeness(found, data, self._understood) or like
+        return found
+
+    def _understood(self, raw: bytes, data: bytes) -> Event:
+        value = _decoded(_FRAME, data)
         choices = _choices(value.choices)
         if value.error and (not choices or choices[0].get("finish_reason") in (None, "error")):
-            return Broke(status=_status(value), body=event.data)
+            return Broke(status=_status(value), body=data)
         if not self._id and isinstance(value.id, str):
             self._id = value.id
             self._model = value.model or self._model
             self._created = value.created or 0
         usage = None if value.usage is None else read_usage(value.usage)
         if not choices:
-            return Counted(raw=event.raw, usage=usage) if usage else Remark(raw=event.raw, told=value.usage is None)
-        said = _increment(choices[0], 0, usage, event.raw)
+            return Counted(raw=raw, usage=usage) if usage else Remark(raw=raw, told=value.usage is None)
+        said = _increment(choices[0], 0, usage, raw)
         if len(choices) == 1:
             return said
-        others = [_increment(choice, place, usage, event.raw) for place, choice in enumerate(choices) if place]
+        others = [_increment(choice, place, usage, raw) for place, choice in enumerate(choices) if place]
         blank = said.blank and all(other.blank for other in others)
         finishes = tuple((other.choice, other.finish) for other in others)
         return msgspec.structs.replace(said, blank=blank, others=finishes)
@@ -187,6 +203,8 @@ class Frames:
             delta["role"], self._role = self._role, ""
         if event.text:
             delta["content"] = event.text
+        if event.pause is not None:
+            delta["weirgate"] = pause_body(event.pause)
         if event.reasoning:
             delta["reasoning_content"] = event.reasoning
         if event.calls:
@@ -261,15 +279,16 @@ def _extra(call: dict[str, Any]) -> bytes:
 
 def _said(said: dict[str, Any]) -> tuple[Block, ...]:
     blocks: list[Block] = []
-    reasoning = _text(said.get("reasoning_content")) or _text(said.get("reasoning"))
-    if reasoning:
-        blocks.append(Reasoning(text=reasoning))
+    if "reasoning_content" in said or "reasoning" in said:
+        reasoning = _text(said.get("reasoning_content")) or _text(said.get("reasoning"))
+        if reasoning:
+            blocks.append(Reasoning(text=reasoning))
     text = _text(said.get("content")) or _text(said.get("refusal"))
     if text:
         blocks.append(Text(text=text))
-    blocks.extend(
-        ToolCall(id=call.id, name=call.name, arguments=call.arguments, extra=call.extra) for call in _call_deltas(said)
-    )
+    if "tool_calls" in said or "function_call" in said:
+        for call in _call_deltas(said):
+            blocks.append(ToolCall(id=call.id, name=call.name, arguments=call.arguments, extra=call.extra))
     return tuple(blocks)
 
 
@@ -332,8 +351,11 @@ def _details(value: Any) -> Mapping[str, Any]:
     return value if type(value) is dict else _NONE
 
 
-def joined_answer(body: bytes, reply: Reply, rounds: int, read: int) -> bytes:
-    """The JSON answer `body` of the last round with what all of them said in its one message."""
+def joined_answer(
+    body: bytes, reply: Reply, rounds: int, read: int, pause: Clarification | Approval | None = None
+) -> bytes:
+    """The JSON answer `body` of the last round with what all of them said in its one message, which asks the user what
+    `pause` says."""
     answer = msgspec.json.decode(body, type=dict[str, Any])
     choice = answer["choices"][0]
     message = {**_details(choice.get("message")), "content": None}
@@ -348,6 +370,8 @@ def joined_answer(body: bytes, reply: Reply, rounds: int, read: int) -> bytes:
             message["tool_calls"] = list(map(written_call, reply.message.calls))
     elif not message.get("refusal"):
         message["content"] = ""
+    if pause is not None:
+        message["weirgate"] = pause_body(pause)
     answer["choices"] = [{**choice, "message": message, "finish_reason": reply.finish}]
     if reply.usage is not None and isinstance(answer.get("usage"), dict):
         usage = answer["usage"]
@@ -360,6 +384,15 @@ def joined_answer(body: bytes, reply: Reply, rounds: int, read: int) -> bytes:
     if rounds > 1:
         answer["weirgate"] = rounds_body(rounds, read, reply.usage.output if reply.usage is not None else 0)
     return msgspec.json.encode(answer)
+
+
+def pause_body(pause: Clarification | Approval) -> dict[str, object]:
+    """What a text asks the user, for clients that show it in a way of their own."""
+    if type(pause) is Clarification:
+        asked = {"kind": "clarification_request", "question": pause.question, "options": pause.options}
+        return {"pause": {"id": pause.id, **asked}}
+    assert type(pause) is Approval
+    return {"pause": {"id": pause.id, "kind": "approval_request", "action": pause.action, "reason": pause.reason}}
 
 
 def rounds_body(rounds: int, read: int, written: int) -> dict[str, object]:

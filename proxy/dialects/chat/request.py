@@ -179,7 +179,6 @@ def decoding(
         channel=_channel(headers, fields),
         language=headers.get(_LANGUAGE, ""),
         mode=_mode(headers),
-        store=get("store") is not False,
     )
     return msgspec.structs.replace(
         call,
@@ -187,6 +186,7 @@ def decoding(
         max_output=ranged(get(output_field), output_field, 1, 1 << 31),
         output_field=output_field,
         choices=ranged(get("n"), "n", 1, bounds.choices) or 1,
+        store=get("store") is not False,
     )
 
 

@@ -13,24 +13,36 @@ from pathlib import Path
 from proxy.core.errors import StoreUnavailable
 from proxy.store.statements import compiled
 
-HEAD = "0002"
+HEAD = "0005"
 """The newest change. A database that stands there needs no alembic, which takes longer to import than a whole start."""
 
 _FOLDER = Path(__file__).parent
 
 
-def upgrade(connection: sqlite3.Connection) -> None:
-    """Bring an open SQLite database up to date; all of it or nothing. Refuse one that a newer version made."""
+def upgrade(connection: sqlite3.Connection, *, allowed: bool = True) -> None:
+    """Bring an open SQLite database up to date; all of it or nothing. Refuse one that is not at this version's schema
+    and may not be brought there."""
     at = _version(connection)
     if at == HEAD:
         return
-    if at is not None and at not in known():
-        raise StoreUnavailable(f"The database was written by a newer Weirgate (schema {at}, here {HEAD}).")
+    refuse(at, allowed=allowed)
     made = compiled()
     if made.head == HEAD and connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() is None:
         _make(connection, made.schema)
     else:
         migrate(connection)
+
+
+def refuse(at: str | None, *, allowed: bool) -> None:
+    """Raise StoreUnavailable where a database that stands at `at` (None: empty) may not be changed to HEAD: a newer
+    version made it, or it is not `allowed` (`store.migrate`)."""
+    if at is not None and at not in known():
+        raise StoreUnavailable(f"The database was written by a newer Weirgate (schema {at}, here {HEAD}).")
+    if not allowed:
+        stands = "is empty" if at is None else f"is at schema {at}"
+        raise StoreUnavailable(
+            f"The database {stands}, this version needs {HEAD}, and store.migrate is false: run `weirgate db upgrade`."
+        )
 
 
 def _make(connection: sqlite3.Connection, texts: tuple[str, ...]) -> None:

@@ -14,7 +14,7 @@ from proxy.core.chain import message
 from proxy.core.conversation import Message, Text
 from proxy.core.measure import estimate
 from proxy.core.steps import Call, Caller
-from proxy.dialects.chat.dressing import barred, beside, leading, offer
+from proxy.dialects.chat.dressing import barred, beside, leading, offer, plain
 from proxy.dialects.chat.messages import read_message, write_message
 from proxy.dialects.chat.request import decode_call
 
@@ -248,3 +248,18 @@ def test_a_request_that_fixes_its_answer_or_its_calls_bars_ours(member: dict[str
 )
 def test_what_leaves_the_model_free_does_not(member: dict[str, Any]) -> None:
     assert not barred(sent(**member))
+
+
+def test_a_member_of_ours_is_taken_out_and_all_else_stays_as_the_client_wrote_it() -> None:
+    item = read(b'{"role":"assistant","x": 1.0,"content":"Which?","weirgate":{"pause":{"id":"q"}},"refusal":null}')
+    made = plain(item)
+    assert made.wire == b'{"role":"assistant","x":1.0,"content":"Which?","refusal":null}'
+    assert (made.blocks, made.digest) == (item.blocks, item.digest)
+
+
+def test_a_message_without_one_is_the_same_object() -> None:
+    for wire in (b'{"role":"assistant","content":"weirgate"}', b'{"role":"assistant","content":"\\"weirgate\\": 1"}'):
+        item = read(wire)
+        assert plain(item) is item
+    ours = message("assistant", (Text(text='"weirgate"'),))
+    assert plain(ours) is ours
