@@ -135,7 +135,9 @@ async def test_a_call_that_waits_for_its_rows_is_seen_waiting(housed: Housed) ->
         serving = asyncio.create_task(house.serve(chat(), Provider(whole("hello"))))
         async with asyncio.timeout(edges.BOUND):
             while not house.count("weirgate_store_waiting"):
-                await asyncio.sleep(0)
+                await (
+                    house.store.ready()
+                )  # not a bare turn of the loop, which would keep the store's thread from its work
         gate.set_result(None)
         await serving
         assert house.count("weirgate_store_waiting") == 0

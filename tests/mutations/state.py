@@ -8,7 +8,7 @@ COMMAND, COMPACTION, GATEWAY = "proxy/core/command.py", "proxy/core/compaction.p
 
 MUTATIONS = (
     Mutation("F79", COMPACTION, "*range(cut, len(messages))]", "*range(cut, max(cut, compaction.messages + 4))]"),
-    Mutation("F80", GATEWAY, "(step, first)\n        return False\n", "(step, first)\n        return True\n"),
+    Mutation("F80", GATEWAY, "        return held\n", "        return True\n"),
     Mutation(
         "F81",
         COMPACTION,
