@@ -2,7 +2,7 @@
 
 The map of the house; imports run one way, from left to right:
 
-    __main__ > commands > app > server > (passing | explaining | conversing) > gateway > snapshots
+    __main__ > commands > app > server > (passing | explaining | conversing) > turn > gateway > snapshots
         > (summarising | playing | layering) > (attempt | calibration | retries | tally) > showing
         > (leases | health | metering | refusals)
         > (tools | upstream | check) > (dialects | store | policies | metrics | settings | tracing) > agents
@@ -13,7 +13,7 @@ The map of the house; imports run one way, from left to right:
     server/    faces clients: endpoints, stream, auth, guard (of connections), places (of requests), conversations that
                we keep, the operator's routes (operated, admin_*)
     gateway    the driver: performs the steps the core asks for
-    conversing turns of conversations that we keep: begun, served to their end, stored
+    conversing who may speak in a conversation that we keep                  turn       one turn of it, to its end
     snapshots  what one call may know, gathered once                     layering  the operator's prompts for a call
     playing    whose turn it is: loop, worker, or nobody's behind a client that left
     showing    what one client is shown, however many upstream calls it takes
@@ -28,7 +28,7 @@ The map of the house; imports run one way, from left to right:
                questions (ask_user, request_approval)
     dialects/  pure; chat, embeddings, sse: wire formats
     store/     faces the database: SQLite, PostgreSQL (postgres_*), migrations; statements, written in composing*;
-               conversations that we keep: owned (the contract), kept, owned_work
+               conversations that we keep: owned (the contract), conversations (its verbs), owned_work
     settings   file and environment, frozen        policies   the policy folder: load, watch, swap whole
     agents/    virtual models and the operator's prompt: keys, load, watch, swap whole
     check      all of them, judged together        metrics    what is counted (counted: as what), tally: by one call

@@ -42,8 +42,9 @@ from proxy.server.auth import Keys
 from proxy.server.conversation_compact import Compact
 from proxy.server.conversation_items import Cancel, Items, OneItem, Rewind
 from proxy.server.conversations import Conversation, Conversations
+from proxy.server.desk import Desk
 from proxy.server.embeddings import Embeddings
-from proxy.server.endpoints import Chat, Desk, Endpoint, Health, Missing, Models, Ready, Scrape
+from proxy.server.endpoints import Chat, Endpoint, Health, Missing, Models, Ready, Scrape
 from proxy.server.explain import Explain
 from proxy.server.following import follow
 from proxy.server.keyring import Keyring

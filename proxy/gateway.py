@@ -20,14 +20,7 @@ from proxy.attempt import Attempt, Target, opening
 from proxy.calibration import Calibrations
 from proxy.core import measure
 from proxy.core.conversation import Message
-from proxy.core.errors import (
-    ClientLeft,
-    StoreUnavailable,
-    TimedOut,
-    TooLong,
-    UpstreamError,
-    WeirgateError,
-)
+from proxy.core.errors import ClientLeft, StoreUnavailable, TimedOut, TooLong, UpstreamError, WeirgateError
 from proxy.core.exchange import exchange
 from proxy.core.redaction import redact
 from proxy.core.steps import (
@@ -170,16 +163,13 @@ class Gateway:
         return self.metering if self.metering.meters else self.store
 
     def open_row(self, row: UsageRow, target: Target) -> StoreUnavailable | None:
-        """Queue the open row of a call to `target`. Raises CircuitOpen where none may be made; StoreUnavailable, or
-        returns it where the store may be missing."""
+        """Queue the open row of a call to `target`; what the call has to `do_without`, if that fails. Raises
+        CircuitOpen where no call may be made."""
         if target.health is not None and target.health.doubted:
             target.health.check()
         try:
             self.store.open_row(row)
         except StoreUnavailable as error:
-            self.metrics.store_failures.inc()
-            if self.store_required:
-                raise
             return error
         return None
 
@@ -334,7 +324,9 @@ class _Serving(Tally):
             return Memory()
         finally:
             gateway.metrics.recall.observe(gateway.clock() - asked)
-        self.before = memory.anchor
+        if self.planning:
+            self.recalled(memory.compactions)
+        self.before, self.known = memory.anchor, memory.compactions
         return memory
 
     async def claim(self, step: Claim) -> bool:

@@ -22,6 +22,8 @@ async def pass_on(
     """The body of the provider's answer, once `row` is durable. Raises a WeirgateError."""
     target = destination.target
     lost = gateway.open_row(row, target)
+    if lost is not None:
+        gateway.do_without(lost)
     began = gateway.clock()
     status: Status = "failed"
     usage: Usage | None = None
@@ -64,7 +66,6 @@ async def pass_on(
     try:
         await closing
     except StoreUnavailable as error:
-        lost = error
-    if lost is not None:
-        gateway.do_without(lost)
+        if lost is None:
+            gateway.do_without(error)
     return body

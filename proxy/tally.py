@@ -5,7 +5,7 @@ The driver says what happens, here is what it counts as. One per call. Never: pe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from proxy.core import benefit
 from proxy.core.errors import TooLong, WindowExceeded
@@ -20,7 +20,7 @@ from proxy.metrics import Bound
 class Tally:
     """One call, of those that are `bound` together. `clock` tells seconds that never jump."""
 
-    __slots__ = ("_bound", "_cause", "_clock", "_ended", "_left", "_struck", "before", "planning")
+    __slots__ = ("_bound", "_cause", "_clock", "_ended", "_left", "_struck", "before", "known", "planning")
 
     def __init__(self, bound: Bound, clock: Callable[[], float]) -> None:
         self._bound = bound
@@ -33,6 +33,8 @@ class Tally:
         """What will have come of the compaction that is under way, if nothing more happens; "": none is."""
         self.before: Anchor | None = None
         """What the last call on this branch left."""
+        self.known: tuple[Compaction, ...] = ()
+        """The compactions that were recalled."""
 
     # -- stages ------------------------------------------------------------------------------------------------------
 
@@ -50,7 +52,7 @@ class Tally:
         why, tokens = benefit.missed(row, prompt, self.before)
         bound.uncached[why].value += tokens
         lost = row.input - row.cached - tokens
-        if lost:
+        if lost > 0:
             bound.lost.value += lost
         if why == "compacted" and tariff is not None:
             bound.on_cache.value += benefit.rewritten(row, tariff) / 1e9
@@ -94,6 +96,11 @@ class Tally:
         if self._left is self._bound.metrics.prepare:
             self._left = self._bound.metrics.compact
         self._cause, self.planning, self._struck = step.cause, "none" if first else "shared", False
+
+    def recalled(self, found: Iterable[Compaction]) -> None:
+        """The branch was claimed, and its compactions are recalled once more: `found` are those there are now."""
+        if self.planning == "none" and not {made.id for made in found} <= {made.id for made in self.known}:
+            self.planning = "shared"
 
     def summarised(self, outcome: str) -> None:
         """A summary model was asked."""

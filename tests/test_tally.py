@@ -32,6 +32,7 @@ REPORT = Report(conversation="c", tokens=1000, window=8000)
 PROMPT = Prompt(messages=(), untouched=True, max_output=None, estimated=1000, shape=b"s", report=REPORT)
 PRICED = Tariff(input=1_000_000, output=0, cached=100_000)
 MADE = Compaction(id="c1", digest=b"", messages=4, covers=2, notes=Notes(turns=1), before=900, after=300)
+LATER = msgspec.structs.replace(MADE, id="c2")
 OUTCOME = Outcome(report=REPORT, reply=None)
 
 
@@ -113,6 +114,17 @@ def test_a_compaction_that_came_to_nothing_counts_by_whether_somebody_else_made_
     assert counted.compactions() == {("fast", "manual", "none", outcome): 1}
 
 
+@pytest.mark.parametrize(("found", "outcome"), [((), "none"), ((MADE,), "none"), ((MADE, LATER), "shared")])
+def test_notes_that_are_there_once_the_branch_is_ours_were_made_by_somebody_else(
+    counted: Counted, found: tuple[Compaction, ...], outcome: str
+) -> None:
+    counted.tally.known = (MADE,)
+    counted.tally.claimed(Claim(key=b"k"), True)
+    counted.tally.recalled(found)
+    counted.tally.planned()
+    assert counted.compactions() == {("fast", "auto", "none", outcome): 1}
+
+
 def test_a_strike_is_a_compaction_whose_last_narrative_was_not_accepted(counted: Counted) -> None:
     for outcomes, strikes in ((("refused_x", "accepted"), 0), (("refused_x", "refused_x"), 1), ((), 1)):
         counted.tally.claimed(Claim(key=b"k"), True)
@@ -164,6 +176,11 @@ def test_what_a_cache_did_not_know_is_parted_into_new_and_lost(counted: Counted)
     counted.tally.answered(ROW, 101.0, PROMPT, None)
     assert counted.value("uncached_tokens_total", model="fast", why="grown") == 100
     assert counted.value("uncached_tokens_total", model="fast", why="lost") == 500
+
+
+def test_a_cache_that_is_said_to_know_more_than_was_sent_takes_nothing_from_what_was_counted(counted: Counted) -> None:
+    counted.tally.answered(msgspec.structs.replace(ROW, cached=1_200), 101.0, PROMPT, None)
+    assert {child.value for child in counted.metrics.uncached.children.values()} == {0}
 
 
 @pytest.mark.parametrize("silent", [{"estimated": True}, {"mode": "observe"}, {"mode": "off"}, {"input": 0}])

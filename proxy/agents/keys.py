@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal, get_args
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from proxy.configfile import did_you_mean
-from proxy.configfile.fields import Pattern, Section
+from proxy.configfile.fields import Pattern, Section, switch
 from proxy.core.agent import ANYBODY
 from proxy.core.effort import LEVELS, Effort
 
@@ -104,17 +104,7 @@ class MemorySettings(Section):
     """What becomes of older turns: fold puts notes in their place, drop leaves nothing."""
 
 
-def _switched(value: object) -> object:
-    # YAML 1.1 reads the words as truth values.
-    if value is True or value == "on":
-        return {}
-    return None if value is False or value == "off" else value
-
-
-Remembering = Annotated[
-    MemorySettings | None,
-    BeforeValidator(_switched, json_schema_input_type=MemorySettings | Literal["on", "off"] | bool | None),
-]
+Remembering = Annotated[MemorySettings | None, switch(MemorySettings)]
 
 
 class VisibleTo(Section):

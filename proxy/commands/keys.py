@@ -23,7 +23,7 @@ from proxy.commands.where import Where, configuration, find, opened, running
 from proxy.configfile import ConfigError
 from proxy.core.quota import Quota
 from proxy.server.auth import new_key
-from proxy.server.quotas import changed, rules
+from proxy.server.quotas import changed, rules, state
 from proxy.server.quotas import shown as limits_shown
 from proxy.settings import Settings, load_part
 from proxy.store import KeyRow, Standing
@@ -215,14 +215,13 @@ def _configured(at: Site) -> Settings:
 
 
 def _shown(row: KeyRow, quota: Quota, used: float | None) -> Key:
-    closed = "stopped" if quota.stopped else "expired"
     return Key(
         id=row.id,
         tenant=row.tenant,
         models=row.models,
         created_at=row.created_at or None,
         revoked_at=row.revoked_at,
-        state=closed if quota.closed(time.time()) else "open",
+        state=state(row, quota, time.time()),
         limits=limits_shown(quota),
         last_used=used,
     )

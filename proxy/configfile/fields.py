@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
@@ -93,6 +93,18 @@ def number(value: object) -> object:
     if isinstance(value, bool):
         raise ValueError("should be a number, not true or false")
     return value
+
+
+def switch(section: type[BaseModel]) -> BeforeValidator:
+    """What may be switched: on is `section` with its defaults, off is None."""
+
+    def switched(value: object) -> object:
+        # YAML 1.1 reads the words as truth values.
+        if value is True or value == "on":
+            return {}
+        return None if value is False or value == "off" else value
+
+    return BeforeValidator(switched, json_schema_input_type=section | Literal["on", "off"] | bool | None)
 
 
 def _size(value: object) -> object:

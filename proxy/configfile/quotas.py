@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, date, datetime
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field
 
-from proxy.configfile.fields import Count, Positive, Section, Share, number
+from proxy.configfile.fields import Count, Positive, Section, Share, number, switch
 from proxy.core.breaker import Rules
 from proxy.core.quota import Quota
 
@@ -92,14 +92,4 @@ class BreakerSettings(Section):
         return Rules(**self.model_dump())
 
 
-def _switched(value: object) -> object:
-    # YAML 1.1 reads the words as truth values.
-    if value is True or value == "on":
-        return {}
-    return None if value is False or value == "off" else value
-
-
-Breaking = Annotated[
-    BreakerSettings | None,
-    BeforeValidator(_switched, json_schema_input_type=BreakerSettings | Literal["on", "off"] | bool | None),
-]
+Breaking = Annotated[BreakerSettings | None, switch(BreakerSettings)]

@@ -60,12 +60,11 @@ def rewritten(row: UsageRow, tariff: Tariff) -> int:
 def missed(row: UsageRow, prompt: Prompt, before: Anchor | None) -> tuple[Why, int]:
     """Why most of what was not read from the cache was not, and how many tokens are that; the others are `lost`.
     `before` is what the last call on this branch left."""
-    uncached = row.input - row.cached
+    uncached = max(0, row.input - row.cached)
     if before is None or not before.measured:
         return "first", uncached
     if before.compaction != prompt.report.compaction_id:
         return "compacted", uncached
     if before.shape != prompt.shape:
         return "changed", uncached
-    grown = row.input - before.reported
-    return "grown", uncached if uncached < grown else grown if grown > 0 else 0
+    return "grown", max(0, min(uncached, row.input - before.reported))

@@ -16,7 +16,7 @@ import msgspec
 
 from proxy.core.chain import message
 from proxy.core.conversation import SYSTEM, Message, Text, ToolResult
-from proxy.core.groups import newest
+from proxy.core.groups import ended, newest
 from proxy.core.ledger import Ledger, named
 from proxy.core.lettered import lettered
 from proxy.core.measure import MESSAGE_OVERHEAD, Room, estimate
@@ -74,9 +74,10 @@ def assemble(
 
 
 def remaining(messages: tuple[Message, ...], chain: Chain, compaction: Compaction) -> list[int]:
-    """The indices of the messages that are told behind the notes, in order."""
+    """The indices of the messages that are told behind the notes, in order: what opened a turn that the cut parts, and
+    all from there on."""
     cut = _cut(messages, chain, compaction)
-    return [*(_open(messages, cut) if compaction.notes.part else ()), *range(cut, len(messages))]
+    return [*(newest(messages[:cut]) if compaction.notes.part else ()), *range(cut, len(messages))]
 
 
 def _cut(messages: tuple[Message, ...], chain: Chain, compaction: Compaction) -> int:
@@ -202,7 +203,7 @@ class _Matter:
         self.history = history
         self.narrative = narrative
         self.tail = tail
-        self.turns = tuple(turn for turn in history.turns if turn.last < tail.start)
+        self.turns = tuple(turn for turn in history.turns if ended(history.messages, turn) < tail.start)
         self.requests = tuple(
             Request(turn=number, text=text)
             for number, index in _asked(history, tail)
@@ -316,11 +317,6 @@ def _standing(front: tuple[Message, ...], keep: int) -> tuple[Message, ...]:
 def _lead(messages: tuple[Message, ...]) -> int:
     """How many system messages stand in front."""
     return next((index for index, item in enumerate(messages) if item.role not in SYSTEM), len(messages))
-
-
-def _open(messages: tuple[Message, ...], cut: int) -> tuple[int, ...]:
-    """The user messages before `cut` that opened the turn in which it falls."""
-    return newest(messages[:cut])
 
 
 def named_by_content(made: Compaction) -> Compaction:

@@ -17,7 +17,7 @@ from proxy.core import kept, rules
 from proxy.core.compaction import named_by_content
 from proxy.core.conversation import Message
 from proxy.core.fence import sealed
-from proxy.core.groups import opening, turns
+from proxy.core.groups import ended, opening, turns
 from proxy.core.measure import Room, estimate
 from proxy.core.narrative import fitted, read, rendered
 from proxy.core.notes import Compaction, Notes
@@ -124,7 +124,7 @@ def _requests(
     for number, turn in enumerate(turns(messages), 1):
         if turn.first >= stop:
             break
-        open_ = set(opening(messages, turn)) if turn.last >= stop else set()
+        open_ = set(opening(messages, turn)) if ended(messages, turn) >= stop else set()
         for index in range(turn.first, min(turn.last + 1, stop)):
             if messages[index].by_user and index not in open_:
                 found.append((number, messages[index].text))

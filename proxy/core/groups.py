@@ -88,6 +88,14 @@ def opening(messages: tuple[Message, ...], turn: Turn) -> tuple[int, ...]:
     return tuple(found)
 
 
+def ended(messages: tuple[Message, ...], turn: Turn) -> int:
+    """Index of the last message of `turn`; system messages behind it are in front of what comes next."""
+    last = turn.last
+    while messages[last].role in SYSTEM:
+        last -= 1
+    return last
+
+
 class Repaired(msgspec.Struct, frozen=True, kw_only=True):
     """A history fit to be sent, and how many repairs that took."""
 

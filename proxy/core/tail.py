@@ -16,7 +16,7 @@ import msgspec
 
 from proxy.core.chain import message
 from proxy.core.conversation import SYSTEM, Block, Group, Message, Text, ToolResult, Turn
-from proxy.core.groups import groups, opening, turns
+from proxy.core.groups import ended, groups, opening, turns
 from proxy.core.ledger import sightings
 from proxy.core.notes import Scan
 from proxy.core.past import Chain
@@ -93,9 +93,10 @@ class History:
         return tuple(opening(self.messages, turn) for turn in self.turns)
 
     def parted(self, start: int) -> tuple[int, ...]:
-        """The user messages before `start` that opened the turn in which it falls; none where it begins a turn."""
+        """The user messages before `start` that opened the turn in which it falls; none where it begins a turn, or only
+        system messages are left of one."""
         place = bisect_right(self.turns, start, key=lambda turn: turn.first) - 1
-        if place < 0 or start <= self.turns[place].first:
+        if place < 0 or not self.turns[place].first < start <= ended(self.messages, self.turns[place]):
             return ()
         return tuple(index for index in self.openings[place] if index < start)
 
@@ -188,8 +189,7 @@ class _Shape:
             notes = 0
         over = self.tokens(self.start) + notes - fit
         if over > 0:
-            inside = range(self.start, len(messages))
-            self._cut([index for index in inside if messages[index].results and not messages[index].answer], over)
+            self._cut(self._results(range(self.start, len(messages))), over)
         over = self.tokens(self.start) + notes - most
         if over > 0:
             words = [*self.history.parted(self.start), *range(self.start, len(messages))]
@@ -216,13 +216,18 @@ class _Shape:
     def _squeeze(self, group: Group, over: int) -> bool:
         """Clip the results of `group`, or its words where it has none, if that saves `over`."""
         inside = range(group.first, group.last + 1)
-        results = [index for index in inside if self.history.messages[index].results]
+        results = self._results(inside)
         words = [index for index in inside if not self.history.messages[index].calls]
         for indices in (results, words):
             if self._saving(self._lengths(indices), _LEAST_CLIP) >= over:
                 self._cut(indices, over)
                 return True
         return False
+
+    def _results(self, indices: range) -> list[int]:
+        """Those of `indices` that hold what a tool said; a user's answer is his own words."""
+        messages = self.history.messages
+        return [index for index in indices if messages[index].results and not messages[index].answer]
 
     def _lengths(self, indices: list[int]) -> dict[int, int]:
         lengths = {index: len(self.history.messages[index].text) for index in indices if index not in self.limits}

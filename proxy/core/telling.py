@@ -14,7 +14,7 @@ from typing import Final, Literal
 import msgspec
 
 from proxy.core import chain, compaction, groups, guards, layers, measure
-from proxy.core.conversation import SYSTEM, Message, ToolResult
+from proxy.core.conversation import Message, ToolResult
 from proxy.core.hidden import Placed, placed
 from proxy.core.layers import Layers
 from proxy.core.memory import Remembered, Teller
@@ -246,13 +246,7 @@ class Telling:
     @cached_property
     def closed(self) -> tuple[int, ...]:
         """The last message of each closed turn, but for system messages."""
-        found = []
-        for turn in groups.turns(self.messages)[:-1]:
-            last = turn.last
-            while self.messages[last].role in SYSTEM:
-                last -= 1
-            found.append(last)
-        return tuple(found)
+        return tuple([groups.ended(self.messages, turn) for turn in groups.turns(self.messages)[:-1]])
 
     def whole(self) -> Prompt:
         """The prompt that leaves out least."""

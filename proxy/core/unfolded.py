@@ -159,8 +159,8 @@ def _as_said(item: Message, placed: Placed, asks: Ask) -> tuple[Block, ...]:
 
 
 def _noted(compaction: Compaction) -> CompactionBlock:
-    trigger: str = compaction.trigger
-    return CompactionBlock(notes=notes_text(compaction), trigger="MANUAL" if trigger == "MANUAL" else "AUTO")
+    manual = compaction.trigger == "MANUAL"
+    return CompactionBlock(notes=notes_text(compaction), trigger="MANUAL" if manual else "AUTO")
 
 
 def _finished(blocks: tuple[Block, ...], known: Besides) -> tuple[Block, ...]:

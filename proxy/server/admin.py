@@ -7,7 +7,8 @@ from __future__ import annotations
 from proxy.server.admin_keys import key_routes
 from proxy.server.admin_state import Configuration, ConversationList, ConversationState, UpstreamList
 from proxy.server.admin_usage import Usage
-from proxy.server.endpoints import Desk, Endpoint, Scope, send_json
+from proxy.server.desk import Desk
+from proxy.server.endpoints import Endpoint, Scope, send_json
 from proxy.server.operated import Admin, Operated
 from proxy.server.stream import Answering, Receive
 

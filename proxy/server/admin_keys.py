@@ -13,9 +13,10 @@ import msgspec
 from proxy.core.errors import ClientError, NotFound
 from proxy.core.quota import Quota
 from proxy.server.auth import new_key
-from proxy.server.endpoints import Desk, Scope, send_json
+from proxy.server.desk import Desk
+from proxy.server.endpoints import Scope, send_json
 from proxy.server.operated import Admin, Operated, stated
-from proxy.server.quotas import Rules, changed, shown
+from proxy.server.quotas import Rules, changed, shown, state
 from proxy.server.stream import Answering, Receive
 from proxy.store import KeyRow
 
@@ -70,7 +71,7 @@ class _Keys(Operated):
             "created_at": row.created_at or None,
             "revoked_at": row.revoked_at,
             "source": "configuration" if _named(self.admin.configured, *owner) else "database",
-            "state": _state(row, quota, self.desk.gateway.wall()),
+            "state": state(row, quota, self.desk.gateway.wall()),
             "limits": shown(quota),
             "last_used": last,
             "today": None if meter is None or not meter.asked else msgspec.to_builtins(meter.today),
@@ -175,11 +176,3 @@ def key_routes(desk: Desk, admin: Admin) -> tuple[Operated, ...]:
 
 def _named(rows: tuple[KeyRow, ...], tenant: str, id: str) -> bool:
     return any((row.tenant, row.id) == (tenant, id) for row in rows)
-
-
-def _state(row: KeyRow, quota: Quota, now: float) -> str:
-    if row.revoked_at is not None:
-        return "revoked"
-    if quota.stopped:
-        return "stopped"
-    return "expired" if quota.closed(now) else "open"

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from proxy.conversing import Asked, Said
+from proxy.conversing import Said
 from proxy.core.command import given
 from proxy.core.errors import Malformed
 from proxy.core.steps import Call, Caller
@@ -25,6 +25,7 @@ from proxy.server.places import Place
 from proxy.server.stream import Answering, Receive, Watch
 from proxy.server.turns import in_turns
 from proxy.store.owned import Owned
+from proxy.turn import Asked
 
 _AUTHORIZATION: Final = b"authorization"
 

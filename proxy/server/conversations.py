@@ -20,7 +20,8 @@ from proxy.dialects.conversation_bodies import Wire, creation, description
 from proxy.dialects.conversation_items import conversation, deleted, page
 from proxy.server.auth import Keys
 from proxy.server.body import read_body
-from proxy.server.endpoints import Desk, Endpoint, Scope, identified, send_json
+from proxy.server.desk import Desk
+from proxy.server.endpoints import Endpoint, Scope, identified, send_json
 from proxy.server.places import Place
 from proxy.server.query import asked_once, asked_page, named_user
 from proxy.server.retelling import paused, retold, state
@@ -108,10 +109,7 @@ class OfOne(Endpoint):
 
     async def find(self, caller: Caller, id: str) -> Owned:
         """The conversation, if it is the caller's. Raises NotFound."""
-        owned = await self.desk.conversing.kept.find(caller.tenant, caller.key, known_id(id), self.desk.gateway.wall())
-        if owned is None or (None not in (owned.end_user, caller.end_user) and owned.end_user != caller.end_user):
-            raise missing()
-        return owned
+        return await self.desk.conversing.find(caller, known_id(id))
 
     async def answer(
         self, method: str, caller: Caller, owned: Owned, asked: Mapping[str, str], body: bytes

@@ -10,11 +10,11 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
-from proxy.conversing import Asked, Conversing, Listener, Said, Turn
+from proxy.conversing import Said
 from proxy.core.account import applied
 from proxy.core.errors import ClientLeft, Forbidden, MethodNotAllowed, NotFound, WeirgateError
 from proxy.core.steps import Call, Caller
@@ -22,24 +22,22 @@ from proxy.counted import Count
 from proxy.dialects.chat import owned
 from proxy.dialects.chat.messages import read_message
 from proxy.dialects.chat.owned import interjects, once, reference
-from proxy.dialects.chat.request import HEADERS, Bounds, Read, decoding
-from proxy.gateway import Answer, Gateway, Keeping
+from proxy.dialects.chat.request import HEADERS, Read, decoding
+from proxy.gateway import Answer, Keeping
 from proxy.server.accounts import Accounts
 from proxy.server.auth import Keys
 from proxy.server.body import read_body
+from proxy.server.desk import Desk, Directory
 from proxy.server.errors import error_response
 from proxy.server.head import Headers
 from proxy.server.head import request_id as request_id_of
-from proxy.server.lifecycle import Drain
-from proxy.server.overload import Overload
 from proxy.server.places import Place
 from proxy.server.query import asked_user
-from proxy.server.stream import Answering, Receive, Send, Watch, Watches
+from proxy.server.stream import Answering, Receive, Send, Watch
 from proxy.server.turns import in_turns
 from proxy.showing import Client
 from proxy.snapshots import Destination
-from proxy.upstream.beginnings import Beginnings
-from proxy.upstream.decoded import Decoded
+from proxy.turn import Asked, Listener, Turn
 
 _LOCAL_NAMES = frozenset((b"localhost", b"127.0.0.1", b"[::1]"))
 _TOGETHER = 256.0
@@ -48,41 +46,6 @@ _READ = MappingProxyType({name: name.decode() for name in HEADERS | owned.HEADER
 """The headers that a call is read from; the others are not worth decoding."""
 
 Scope = MutableMapping[str, Any]
-
-
-class Directory(Protocol):
-    """Where model names lead; the app answers from the configuration and policies in force."""
-
-    def destination(self, model: str) -> Destination | None: ...
-
-    def destination_of(self, name: str, caller: Caller) -> Destination | None:
-        """The same where `name` may be that of an agent, for a caller who may know of it."""
-
-    def remembering(self, led: Destination) -> Destination:
-        """`led` for a turn of a conversation that the gateway keeps: with the memory that those have."""
-
-    def keys(self) -> Keys: ...
-
-
-class Desk(msgspec.Struct, kw_only=True):
-    """What all endpoints share."""
-
-    gateway: Gateway
-    directory: Directory
-    accounts: Accounts
-    conversing: Conversing
-    beginnings: Beginnings
-    drain: Drain
-    decoded: Decoded
-    bounds: Bounds
-    hold: float
-    ping: float
-    body_limit: int
-    overload: Overload
-    streams_per_key: int | None
-    running: dict[tuple[str, str], int] = msgspec.field(default_factory=dict)
-    """Requests being served, by tenant and key."""
-    watches: Watches = msgspec.field(default_factory=Watches)
 
 
 class Endpoint:

@@ -36,7 +36,7 @@ from starlette.types import ASGIApp
 from proxy.core.errors import ShuttingDown
 from proxy.server.allocator import keep_freed_memory
 from proxy.server.fence import Fence
-from proxy.server.guard import Guard, Limits, Phase
+from proxy.server.guard import Guard, GuardedProtocol, Limits, Phase
 from proxy.server.overload import Overload
 
 _log = logging.getLogger(__name__)
@@ -45,6 +45,9 @@ _POLL = 0.05
 _LATE = 5.0
 """Seconds in which whoever stands at the door when it is closed is let in, and in which he says what he wants: a busy
 loop takes in one in each of its turns."""
+_SILENT = 1.0
+"""Seconds since it was let in for which a connection that has said nothing is expected to: after that it was opened in
+advance, by a browser or a probe."""
 _YOUNG = 10_000
 """Objects made and not freed between two looks of the collector: a hundred calls under way have so many, all in use."""
 _UNSENT = 16 * 1024
@@ -255,8 +258,8 @@ class Server(uvicorn.Server):
 
     async def _hear_out(self) -> None:
         """Read the requests of those who were let in last: a balancer sends none again whose connection breaks."""
-        lines = self.guard.connections
-        await self._until(lambda: not any(not line.served and line.phase < Phase.READ for line in lines), pause=_POLL)
+        lines, clock = self.guard.connections, asyncio.get_running_loop().time
+        await self._until(lambda: not any(_expected(line, clock()) for line in lines), pause=_POLL)
         await asyncio.sleep(0)  # what was read last is begun
 
     async def _until(self, true: Callable[[], bool], *, pause: float) -> None:
@@ -350,6 +353,13 @@ def guard_for(limits: Limits) -> Guard:
         return Guard(limits)
     most = max(8, (soft - 64) * 7 // 16)
     return Guard(msgspec.structs.replace(limits, connections=min(limits.connections, most)))
+
+
+def _expected(line: GuardedProtocol, now: float) -> bool:
+    """Whether the first request of this connection is still to come, or on its way."""
+    if line.served or line.phase >= Phase.READ:
+        return False
+    return line.phase is not Phase.IDLE or now - line.since < _SILENT
 
 
 def let_nobody_queue(listener: socket.socket) -> None:

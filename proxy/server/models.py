@@ -18,7 +18,7 @@ from proxy.core.errors import UpstreamError
 from proxy.core.steps import Caller
 from proxy.gateway import Gateway
 from proxy.server.auth import Keys
-from proxy.server.endpoints import Directory
+from proxy.server.desk import Directory
 from proxy.settings import Settings
 from proxy.snapshots import Destination
 from proxy.upstream import Request, Upstream
@@ -34,8 +34,6 @@ class Offers(Directory, Protocol):
 
     @property
     def agents(self) -> Agents: ...
-
-    def destination_of(self, name: str, caller: Caller) -> Destination | None: ...
 
     @property
     def upstreams(self) -> Mapping[str, Upstream]: ...

@@ -15,7 +15,8 @@ import msgspec
 from proxy.core.errors import Forbidden, Malformed, Unauthorised
 from proxy.dialects.strict import check_unique, check_utf8
 from proxy.server.body import read_body
-from proxy.server.endpoints import Desk, Endpoint
+from proxy.server.desk import Desk
+from proxy.server.endpoints import Endpoint
 from proxy.server.head import Headers, host_name
 from proxy.server.quotas import Rules
 from proxy.server.stream import Receive

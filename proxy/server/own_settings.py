@@ -16,7 +16,8 @@ from proxy.core.errors import ClientError, Malformed
 from proxy.core.steps import Caller
 from proxy.dialects.strict import read_object
 from proxy.server.body import read_body
-from proxy.server.endpoints import Desk, Endpoint, Scope, identified, send_json, summariser
+from proxy.server.desk import Desk
+from proxy.server.endpoints import Endpoint, Scope, identified, send_json, summariser
 from proxy.server.places import Place
 from proxy.server.query import asked_user
 from proxy.server.stream import Answering, Receive

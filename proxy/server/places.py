@@ -6,40 +6,17 @@ arithmetic of limits (`core.quota`), or what a request means.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from proxy.core.errors import Busy
 from proxy.core.quota import Held, Meter
 from proxy.core.steps import Call, Caller
 from proxy.core.usage import Usage, cost
-from proxy.gateway import Gateway
-from proxy.server.auth import Keys
-from proxy.server.overload import Overload
+from proxy.server.desk import Desk
 from proxy.server.stream import Answering
 from proxy.snapshots import Destination
 
 _STREAMS_PER_KEY = 50
 _OUTPUT = 1024
 """Tokens that a request which does not say how many it wants is expected to be answered with."""
-
-
-class Directory(Protocol):
-    def keys(self) -> Keys: ...
-
-
-class Desk(Protocol):
-    """What is used of `endpoints.Desk`."""
-
-    @property
-    def gateway(self) -> Gateway: ...
-    @property
-    def directory(self) -> Directory: ...
-    @property
-    def running(self) -> dict[tuple[str, str], int]: ...
-    @property
-    def overload(self) -> Overload: ...
-    @property
-    def streams_per_key(self) -> int | None: ...
 
 
 class Place:

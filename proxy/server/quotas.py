@@ -13,10 +13,8 @@ import msgspec
 
 from proxy.core.errors import Malformed
 from proxy.core.quota import Quota
+from proxy.metering import Owner
 from proxy.store import KeyRow, Standing
-
-Owner = tuple[str, str]
-"""Tenant and key id."""
 
 _NANO: Final = 10**9
 _MOST: Final = 10**15
@@ -50,9 +48,13 @@ def rules(default: Quota, configured: Mapping[Owner, Quota], standings: Iterable
     return Rules(default=default, configured=configured, standings=by_owner)
 
 
-def owners(rows: Iterable[KeyRow]) -> tuple[Owner, ...]:
-    """Of the keys that are not revoked."""
-    return tuple((row.tenant, row.id) for row in rows if row.revoked_at is None)
+def state(row: KeyRow, quota: Quota, now: float) -> str:
+    """Whether a key with this quota opens anything, or why not."""
+    if row.revoked_at is not None:
+        return "revoked"
+    if quota.stopped:
+        return "stopped"
+    return "expired" if quota.closed(now) else "open"
 
 
 def shown(quota: Quota) -> dict[str, object]:

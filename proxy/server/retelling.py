@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import msgspec
 
-from proxy.conversing import waits
 from proxy.core import chain
 from proxy.core.conversation import Message
 from proxy.core.hidden import Placed, placed
@@ -24,9 +23,10 @@ from proxy.core.steps import Caller, Hidden, Recall
 from proxy.core.unfolded import Besides, Part, unfolded
 from proxy.dialects.chat.messages import read_message
 from proxy.dialects.chat.reply import pause_body
-from proxy.server.endpoints import Desk
+from proxy.server.desk import Desk
 from proxy.store.owned import Item, Owned
 from proxy.tools.questions import asked
+from proxy.turn import waits
 
 _SLICE: Final = 200
 """Messages that are read before others on the loop have a turn."""

@@ -111,7 +111,7 @@ def sql(statement: ClauseElement, *order: str) -> Sql:
     return Sql(statement, order)
 
 
-def _owned(table: Table) -> ColumnElement[bool]:
+def of_caller(table: Table) -> ColumnElement[bool]:
     """The rows of one caller: nothing that a caller owns is read without this."""
     return and_(table.c.tenant == _p("tenant"), table.c.scope == _p("scope"))
 
@@ -150,7 +150,7 @@ def _add_conversation() -> Sql:
 
 def _touch(table: Table, *keys: str) -> Sql:
     """now, tenant, scope, the keys, and the time from which a row counts as lately used."""
-    changing = update_of(table).values(last_used=_p("now")).where(_owned(table))
+    changing = update_of(table).values(last_used=_p("now")).where(of_caller(table))
     changing = changing.where(*(table.c[key] == _p(f"of_{key}") for key in keys), table.c.last_used < _p("lately"))
     return sql(changing, "now", "tenant", "scope", *(f"of_{key}" for key in keys), "lately")
 
@@ -161,20 +161,20 @@ def _among(table: Table, searched: tuple[str, ...], *columns: str) -> tuple[Sql,
     for size in SIZES:
         names = [[f"{column}{number}" for number in range(size)] for column in searched]
         found = [table.c[column].in_([_p(name) for name in some]) for column, some in zip(searched, names, strict=True)]
-        asked = select(*(table.c[column] for column in columns)).where(_owned(table), or_(*found))
+        asked = select(*(table.c[column] for column in columns)).where(of_caller(table), or_(*found))
         texts.append(sql(asked, "tenant", "scope", *(name for some in names for name in some)))
     return tuple(texts)
 
 
 def _in_scope(table: Table, *columns: str) -> Sql:
     """tenant, scope. One row more than LISTED says that there are too many to list."""
-    asked = select(*(table.c[column] for column in columns)).where(_owned(table))
+    asked = select(*(table.c[column] for column in columns)).where(of_caller(table))
     return sql(asked.suffix_with(text(f"LIMIT {LISTED + 1}")), "tenant", "scope")
 
 
 def _one(table: Table, by: str, *columns: str) -> Sql:
     """tenant, scope, the value looked for."""
-    asked = select(*(table.c[column] for column in columns)).where(_owned(table), table.c[by] == _p("by"))
+    asked = select(*(table.c[column] for column in columns)).where(of_caller(table), table.c[by] == _p("by"))
     if by == "label":
         asked = asked.order_by(table.c.created_at, table.c.id).suffix_with(text("LIMIT 1"))
     return sql(asked, "tenant", "scope", "by")
@@ -184,14 +184,14 @@ def _hidden() -> Sql:
     """tenant, scope, agent, digest."""
     table = schema.hidden
     asked = select(*(table.c[name] for name in ("digest", "id", "reply", "label", "payload")))
-    asked = asked.where(_owned(table), table.c.agent == _p("agent"), table.c.digest == _p("at"))
+    asked = asked.where(of_caller(table), table.c.agent == _p("agent"), table.c.digest == _p("at"))
     return sql(asked.order_by(table.c.id), "tenant", "scope", "agent", "at")
 
 
 def _move_anchor() -> Sql:
     """anchor, tenant, scope, digest, anchor. Nothing is written where the anchor is the same."""
     table = schema.reply
-    changing = update_of(table).values(anchor=_p("anchor")).where(_owned(table), table.c.digest == _p("at"))
+    changing = update_of(table).values(anchor=_p("anchor")).where(of_caller(table), table.c.digest == _p("at"))
     changing = changing.where(table.c.anchor.is_distinct_from(_p("old")))
     return sql(changing, "anchor", "tenant", "scope", "at", "old")
 
@@ -279,7 +279,7 @@ def _traces() -> Sql:
     before others are loaded."""
     table = schema.trace
     columns = (table.c.kind, table.c.subject, table.c.agent, table.c.last_used)
-    asking = select(*columns).where(_owned(table), table.c.conversation == _p("conversation"))
+    asking = select(*columns).where(of_caller(table), table.c.conversation == _p("conversation"))
     asking = asking.order_by(table.c.last_used, table.c.kind.desc(), table.c.subject).suffix_with(
         text(f"LIMIT {LISTED}")
     )

@@ -36,8 +36,8 @@ _OWNER = ("tenant", "of_key", "of_id")
 
 
 def statements(sql: Say[Sql]) -> dict[str, Sql]:
-    """By name. `lock` is for a database where others write: what it waited for may have moved the head, and only `find`
-    in the same transaction tells of the newest item then. Lists of conversations go by direction and by what bounds
+    """By name. `lock` is for a database where others write: what it waited for may have moved the head, so it tells
+    nothing, and `find` comes behind it. Lists of conversations go by direction and by what bounds
     them: "newest" or "oldest", then ".user" and ".after" where these are given."""
     lists = {
         f"{direction}{'.user' if user else ''}{'.after' if after else ''}": _listed(sql, direction, user, after)
@@ -52,7 +52,7 @@ def statements(sql: Say[Sql]) -> dict[str, Sql]:
         | {
             "create": _add(sql, owned),
             "find": sql(_read().where(_of(owned)), *_OWNER),
-            "lock": sql(_read().where(_of(owned)).with_for_update(of=owned), *_OWNER),
+            "lock": sql(select(owned.c.id).where(_of(owned)).with_for_update(), *_OWNER),
             "describe": _describe(sql),
             "move": _move(sql),
             "renew": _renew(sql),
@@ -104,7 +104,7 @@ def _add(sql: Say[Sql], table: Table) -> Sql:
 
 
 def _read() -> Select[Any]:
-    """All of a conversation but whose it is, and its newest item."""
+    """All of a conversation but whose it is, and its newest item with the one above it."""
     columns = (column for column in owned.columns if column.name not in ("tenant", "key"))
     names = ("tenant", "key")
     newest = and_(
@@ -112,7 +112,8 @@ def _read() -> Select[Any]:
         owned_item.c.conversation == owned.c.id,
         owned_item.c.id == owned.c.head,
     )
-    return select(*columns, owned_item.c.wire, owned_item.c.payload).select_from(owned.outerjoin(owned_item, newest))
+    last = (owned_item.c.parent, owned_item.c.wire, owned_item.c.payload)
+    return select(*columns, *last).select_from(owned.outerjoin(owned_item, newest))
 
 
 def _listed(sql: Say[Sql], direction: str, user: bool, after: bool) -> Sql:

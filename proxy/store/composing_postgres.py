@@ -39,7 +39,7 @@ from sqlalchemy.dialects.postgresql import dialect as postgres_dialect
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from proxy.store import composing, migrations, schema
-from proxy.store.composing import Said, Sql, sql
+from proxy.store.composing import Said, Sql, of_caller, sql
 from proxy.store.postgres_statements import COPIED, DEAD, Compiled, PostgresStatements
 from proxy.store.rows import LATELY
 from proxy.store.statements import CONTENT, PURGED, USAGE_COLUMNS, Reports
@@ -83,11 +83,6 @@ def _digests(name: str) -> Any:
     return any_(_p(name, ARRAY(LargeBinary)))
 
 
-def _mine(table: Table) -> ColumnElement[bool]:
-    """The rows of one caller: nothing that a caller owns is read without this."""
-    return and_(table.c.tenant == _p("tenant"), table.c.scope == _p("scope"))
-
-
 def _names(table: Table) -> tuple[str, ...]:
     return tuple(column.name for column in table.columns)
 
@@ -119,7 +114,7 @@ def _replies(name: str) -> Select[Any]:
     reply, talk = schema.reply, schema.conversation
     theirs = and_(talk.c.tenant == reply.c.tenant, talk.c.scope == reply.c.scope, talk.c.id == reply.c.conversation)
     asked = _found("reply", reply.c.digest, reply.c.conversation, talk.c.label, talk.c.last_used, reply.c.anchor)
-    return asked.select_from(reply.outerjoin(talk, theirs)).where(_mine(reply), reply.c.digest == _digests(name))
+    return asked.select_from(reply.outerjoin(talk, theirs)).where(of_caller(reply), reply.c.digest == _digests(name))
 
 
 def _recall() -> Sql:
@@ -136,11 +131,11 @@ def _recall() -> Sql:
         hidden.c.reply,
         hidden.c.payload,
     )
-    first = _found("label", None, talk.c.id).where(_mine(talk), talk.c.label == _p("label", Text))
+    first = _found("label", None, talk.c.id).where(of_caller(talk), talk.c.label == _p("label", Text))
     asked = union_all(
         _replies("near"),
-        compactions.where(_mine(notes), notes.c.digest == _digests("all")),
-        told.where(_mine(hidden), hidden.c.digest == _digests("hiding"), hidden.c.agent == _p("agent")),
+        compactions.where(of_caller(notes), notes.c.digest == _digests("all")),
+        told.where(of_caller(hidden), hidden.c.digest == _digests("hiding"), hidden.c.agent == _p("agent")),
         first.order_by(talk.c.created_at, talk.c.id).limit(literal_column("1")),
     )
     return sql(asked, "tenant", "scope", "near", "all", "hiding", "agent", "label")
@@ -155,7 +150,7 @@ def _payloads() -> Sql:
     """tenant, scope, digests, ids: of each pair the payload."""
     notes = schema.compaction
     asked = select(notes.c.digest, notes.c.id, notes.c.payload).where(
-        _mine(notes), notes.c.digest == _digests("digests"), notes.c.id == any_(_p("ids", ARRAY(Text)))
+        of_caller(notes), notes.c.digest == _digests("digests"), notes.c.id == any_(_p("ids", ARRAY(Text)))
     )
     return sql(asked, "tenant", "scope", "digests", "ids")
 
@@ -179,7 +174,9 @@ def _add_conversation() -> Sql:
     table, reply = schema.conversation, schema.reply
     names = _names(table)
     given = [cast(_p(column.name), column.type).label(column.name) for column in table.columns]
-    mine = exists().where(_mine(reply), reply.c.digest == _p("reply", LargeBinary), reply.c.conversation == _p("id"))
+    mine = exists().where(
+        of_caller(reply), reply.c.digest == _p("reply", LargeBinary), reply.c.conversation == _p("id")
+    )
     adding = upsert(table).from_select(list(names), select(*given).where(or_(_p("label").is_not(None), mine)))
     new = adding.excluded
     # One that got its label later keeps the first one stated.

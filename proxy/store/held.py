@@ -30,6 +30,13 @@ class _Row(msgspec.Struct, kw_only=True):
     what: Compaction | HiddenRow | str
 
 
+class _Talk(msgspec.Struct, kw_only=True):
+    """A conversation of which `rows` are held, and when it was last used."""
+
+    used: float
+    rows: int = 0
+
+
 class Held:
     """Rows by place and id, the longest unused first."""
 
@@ -37,7 +44,7 @@ class Held:
         self._most = size
         self._size = 0
         self._places: OrderedDict[Place, dict[str | bytes, _Row]] = OrderedDict()
-        self._talks: dict[tuple[Owner, str], float] = {}
+        self._talks: dict[tuple[Owner, str], _Talk] = {}
 
     def remember(self, tenant: str, what: Remember, now: float) -> None:
         owner = (tenant, what.scope)
@@ -50,15 +57,18 @@ class Held:
             size = len(said) if isinstance(said, str) else len(encode(said))
             rows[id] = _Row(conversation=what.conversation, used=now, size=size, what=said)
             self._size += size
+            self._talks.setdefault((owner, what.conversation), _Talk(used=now)).rows += 1
         self.use(owner, what.conversation, now)
         while self._size > self._most:
-            _, rows = self._places.popitem(last=False)
-            self._size -= sum(row.size for row in rows.values())
+            place, rows = self._places.popitem(last=False)
+            for row in rows.values():
+                self._gone(place[1], row)
 
     def use(self, owner: Owner, conversation: str | None, now: float) -> None:
         """A conversation was used: what belongs to it lives on."""
-        if conversation is not None and self._size:
-            self._talks[owner, conversation] = now
+        talk = self._talks.get((owner, conversation)) if conversation is not None else None
+        if talk is not None:
+            talk.used = now
 
     def compactions(self, owner: Owner, path: Sequence[bytes], most: int) -> tuple[Compaction, ...]:
         """Those that reach furthest along `path` (newest first), at most `most`; shortest first."""
@@ -92,13 +102,19 @@ class Held:
             if owner[0] != tenant:
                 continue
             for id, row in tuple(rows.items()):
-                if max(row.used, self._talks.get((owner, row.conversation), row.used)) < before:
-                    self._size -= rows.pop(id).size
+                if max(row.used, self._talks[owner, row.conversation].used) < before:
+                    self._gone(owner, rows.pop(id))
                     gone += 1
             if not rows:
                 del self._places[place]
-        self._talks = {talk: at for talk, at in self._talks.items() if talk[0][0] != tenant or at >= before}
         return gone
+
+    def _gone(self, owner: Owner, row: _Row) -> None:
+        self._size -= row.size
+        talk = self._talks[owner, row.conversation]
+        talk.rows -= 1
+        if not talk.rows:
+            del self._talks[owner, row.conversation]
 
     def _at(self, place: Place) -> tuple[_Row, ...]:
         rows = self._places.get(place)

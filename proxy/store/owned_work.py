@@ -53,9 +53,11 @@ class At(NamedTuple):
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation as it is stored: `owned.run` may be of a turn whose owner is gone since `until`."""
+    """A conversation as it is stored: `owned.run` may be of a turn whose owner is gone since `until`. `above` is the id
+    of the item that its newest stands under."""
 
     owned: Owned
+    above: str | None
     until: float | None
     stopping: bool
 
@@ -71,7 +73,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _standing(row: Sequence[Any]) -> Standing:
-    id, user, said, head, version, run, until, stopping, created, used, wire, payload = row
+    id, user, said, head, version, run, until, stopping, created, used, above, wire, payload = row
     owned = Owned(
         id=id,
         created_at=created,
@@ -83,7 +85,7 @@ def _standing(row: Sequence[Any]) -> Standing:
         version=version,
         run=run,
     )
-    return Standing(owned=owned, until=until, stopping=bool(stopping))
+    return Standing(owned=owned, above=above, until=until, stopping=bool(stopping))
 
 
 def _item(wire: bytes, payload: bytes) -> Item:
@@ -144,21 +146,24 @@ def create(at: At, owned: Owned, items: Sequence[Item]) -> Work[Owned]:
     return made
 
 
-def path(at: At, head: str | None, known: tuple[Item, ...] = ()) -> Work[tuple[Item, ...]]:
-    """From the beginning to `head`. `known` is a path of it that was told before; what came behind is read alone."""
-    if head is None:
+def path(at: At, found: Standing, known: tuple[Item, ...] = ()) -> Work[tuple[Item, ...]]:
+    """From the beginning to the head. `known` is a path of it that was told before; what came behind is read alone."""
+    last = found.owned.last
+    if last is None:
         return ()
-    grown = (yield from _grown(at, head, known)) if known else None
+    grown = (yield from _grown(at, last, found.above, known)) if known else None
     if grown is not None:
         return grown
-    found = (yield Ask("items", at)).rows
-    return branches.path({id: (parent, _item(wire, payload)) for id, parent, wire, payload in found}, head)
+    told = yield Ask("items", at)
+    tree = {id: (parent, _item(wire, payload)) for id, parent, wire, payload in told.rows}
+    return branches.path(tree, last.id) if last.id in tree else ()  # deleted since it was found
 
 
-def _grown(at: At, head: str, known: tuple[Item, ...]) -> Work[tuple[Item, ...] | None]:
-    """The path to `head`, where it leads by the end of `known` a few items before."""
-    behind: list[Item] = []
-    above: str | None = head
+def _grown(at: At, last: Item, above: str | None, known: tuple[Item, ...]) -> Work[tuple[Item, ...] | None]:
+    """The path to `last`, which stands under `above`, where it leads by the end of `known` a few items before."""
+    if last.id == known[-1].id:
+        return known
+    behind = [last]
     while above != known[-1].id:
         row = (yield Ask("item", (*at, above))).first if above is not None and len(behind) < FEW else None
         if row is None:
@@ -186,7 +191,7 @@ def begin(
     if owned.end_user is None and end_user is not None and owned.head is None:
         new = (yield Ask("any_item", at)).first is None
         owned = msgspec.structs.replace(owned, end_user=end_user if new else None)
-    told = yield from path(at, owned.head, known)
+    told = yield from path(at, found, known)
     told += yield from _put(at, owned.last, branches.fresh(told, items))
     owned = msgspec.structs.replace(owned, last=told[-1] if told else None, run=run)
     owned = yield from _move(at, owned, now + seconds, now)
@@ -235,7 +240,7 @@ def finish(at: At, run: str, items: Sequence[Item], now: float, back: int) -> Wo
         return
     last = found.owned.last
     if back:
-        told = yield from path(at, found.owned.head)
+        told = yield from path(at, found)
         last = told[-1 - back] if back < len(told) else None
     last = (last, *(yield from _put(at, last, items)))[-1]
     left = yield from interjected(at, run)
@@ -248,7 +253,7 @@ def rewind(at: At, turns: int, now: float) -> Work[Owned | Literal["busy"] | Non
     found = yield from find(at)
     if found is None or found.runs(now):
         return None if found is None else "busy"
-    last = branches.before((yield from path(at, found.owned.head)), turns)
+    last = branches.before((yield from path(at, found)), turns)
     return (yield from _move(at, msgspec.structs.replace(found.owned, last=last, run=None), None, now))
 
 
@@ -284,7 +289,7 @@ def described(at: At, metadata: Mapping[str, str], now: float) -> Work[Standing 
 def shown(at: At, known: tuple[Item, ...] = ()) -> Work[tuple[Item, ...]]:
     """The path to the head."""
     found = yield from find(at)
-    return () if found is None else (yield from path(at, found.owned.head, known))
+    return () if found is None else (yield from path(at, found, known))
 
 
 def listed(name: str, values: Sequence[object]) -> Work[tuple[Standing, ...]]:

@@ -34,14 +34,14 @@ from proxy.store import (
     reports,
     rows,
 )
-from proxy.store.kept import KeptConversations
+from proxy.store.conversations import KeptConversations
 from proxy.store.owned import Conversations
 from proxy.store.postgres_changes import upgrade
 from proxy.store.postgres_commit import GroupWriter
 from proxy.store.postgres_failures import FORBIDDEN, code_of, lost, unavailable
 from proxy.store.postgres_owned import InTransactions
-from proxy.store.postgres_pool import OPERATION, Connection, Pool
-from proxy.store.postgres_presence import Presence, changed
+from proxy.store.postgres_pool import OPERATION, Connection, Pool, changed
+from proxy.store.postgres_presence import Presence
 from proxy.store.postgres_rows import TOUCH, Found, Noted, nearest, plain, used
 from proxy.store.postgres_statements import NEAR, compiled
 from proxy.store.rows import LATELY, REACH

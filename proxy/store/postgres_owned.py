@@ -1,32 +1,33 @@
 """Conversations that the gateway keeps, on PostgreSQL.
 
-What belongs here: performing the work of `owned_work` in a transaction of its own. What never: what the work is. Who
-writes on a conversation first locks its row, so that of several processes one after the other does; what the lock
-waited for may have moved the head, so it is read after it.
+What belongs here: performing the work of `owned_work`, what writes in a transaction of its own. What never: what the
+work is. Who writes on a conversation first locks its row, so that of several processes one after the other does; what
+the lock waited for may have moved the head, so it is read after it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Final, TypeVar
 
 from proxy.core.errors import StoreUnavailable
 from proxy.store import owned_work
-from proxy.store.kept import Making
+from proxy.store.conversations import Making
 from proxy.store.owned_work import PURGED, At, Told
 from proxy.store.postgres_commit import GroupWriter
 from proxy.store.postgres_failures import contested, lost, unavailable
-from proxy.store.postgres_pool import CommitLost, Connection, Pool
-from proxy.store.postgres_presence import changed
+from proxy.store.postgres_pool import CommitLost, Connection, Pool, changed
 from proxy.store.postgres_rows import plain
 
 T = TypeVar("T")
+Lent = Callable[[], AbstractAsyncContextManager[Connection]]
 _TRIES: Final = 3
 
 
 class InTransactions:
-    """See `kept.Database`. `writer` knows what of this process is on its way to the database."""
+    """See `conversations.Database`. `writer` knows what of this process is on its way to the database."""
 
     def __init__(self, pool: Pool, writer: GroupWriter, sql: Mapping[str, str]) -> None:
         self._pool = pool
@@ -37,7 +38,7 @@ class InTransactions:
     async def read(self, at: At | None, making: Making[T]) -> T:
         if at is not None:
             await self._writer.settled(at)
-        return await self._tried(None, making)
+        return await self._tried(self._pool.connection, making)  # what changes nothing needs no transaction
 
     async def write(self, at: At, making: Making[T]) -> T:
         if (failing := self._writer.failing) is not None:
@@ -51,7 +52,7 @@ class InTransactions:
         try:
             if before:
                 await asyncio.wait(before)
-            return await self._tried(at, making)
+            return await self._tried(self._pool.transaction, making, at)
         finally:
             written.set_result(None)
 
@@ -67,7 +68,7 @@ class InTransactions:
         """Delete those last used before `before`, some at a time; how many rows went."""
         gone = 0
         while True:
-            some, rows = await self._tried(None, lambda: owned_work.purge(tenant, before))
+            some, rows = await self._tried(self._pool.transaction, lambda: owned_work.purge(tenant, before))
             gone += rows
             if some < PURGED:
                 return gone
@@ -82,11 +83,11 @@ class InTransactions:
         if not task.cancelled():
             task.exception()  # told to who waits, if somebody does
 
-    async def _tried(self, locked: At | None, making: Making[T]) -> T:
+    async def _tried(self, lent: Lent, making: Making[T], locked: At | None = None) -> T:
         """Again where the connection was lost or two stood in each other's way; not where it may be done already."""
         for left in reversed(range(_TRIES)):
             try:
-                async with self._pool.transaction() as connection:
+                async with lent() as connection:
                     if locked is not None:
                         await connection.execute(self._sql["lock"], *_values(locked))
                     return await self._performed(connection, making)

@@ -9,6 +9,9 @@ ran out of time or lost its server is closed and never lent again: what it would
 A pooler in transaction mode (PgBouncer) may give every transaction another server: settings then live in the
 transaction, and statements have no names. It gives itself away by a process id that is not the server's. Without one,
 settings are the session's and statements are prepared once.
+
+It is not the driver's own pool: that one asks a reset of the server behind each loan (one more journey), and while the
+database is gone everybody there waits for an attempt of his own.
 """
 
 from __future__ import annotations
@@ -55,6 +58,12 @@ class Connection(Protocol):
     def is_closed(self) -> bool: ...
     def is_in_transaction(self) -> bool: ...
     def get_server_pid(self) -> int: ...
+
+
+def changed(tag: str) -> int:
+    """How many rows a statement changed, by the tag that it was answered with ("UPDATE 3", "INSERT 0 1")."""
+    count = tag.rpartition(" ")[2]
+    return int(count) if count.isdigit() else 0
 
 
 class CommitLost(ConnectionError):

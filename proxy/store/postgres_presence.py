@@ -22,7 +22,7 @@ from proxy.logs import log
 from proxy.store import postgres_months
 from proxy.store.postgres_commit import GroupWriter
 from proxy.store.postgres_failures import unavailable
-from proxy.store.postgres_pool import Pool
+from proxy.store.postgres_pool import Pool, changed
 from proxy.store.postgres_statements import DEAD, PostgresStatements
 
 BEAT: Final = 2.0
@@ -121,9 +121,3 @@ class Presence:
         except Exception as failure:
             reason = unavailable(failure).message
             await asyncio.to_thread(log, "warning", "the months of the usage rows could not be made", reason=reason)
-
-
-def changed(tag: str) -> int:
-    """How many rows a statement changed, by the tag that it was answered with ("UPDATE 3", "INSERT 0 1")."""
-    count = tag.rpartition(" ")[2]
-    return int(count) if count.isdigit() else 0

@@ -241,9 +241,6 @@ def key(values: Sequence[Any]) -> KeyRow:
     )
 
 
-# -- writing ---------------------------------------------------------------------------------------------------------
-
-
 def standing(values: Sequence[Any]) -> Standing:
     tenant, key, quota, used = values
     return Standing(tenant=tenant, key=key, quota=readable(quota, Quota) or Quota(), last_used=used)
@@ -252,6 +249,9 @@ def standing(values: Sequence[Any]) -> Standing:
 def spent(found: Iterable[Sequence[Any]]) -> dict[tuple[str, str], Amount]:
     # PostgreSQL's sums are decimals.
     return {(tenant, key): Amount(*map(int, figures)) for tenant, key, *figures in found}
+
+
+# -- writing ---------------------------------------------------------------------------------------------------------
 
 
 def remember(connection: Connection, sql: Statements, tenant: str, what: Remember, now: float) -> None:

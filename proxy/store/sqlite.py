@@ -34,8 +34,8 @@ from proxy.store import (
     sqlite_owned,
     statements,
 )
+from proxy.store.conversations import KeptConversations
 from proxy.store.group_commit import GroupCommit, Job, Kind, barrier
-from proxy.store.kept import KeptConversations
 from proxy.store.owned import Conversations
 from proxy.store.recent import Absent, Owner, Recent
 from proxy.store.rows import LATELY, REACH, Known

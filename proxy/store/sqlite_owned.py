@@ -12,8 +12,8 @@ from sqlite3 import Connection
 from typing import TypeVar
 
 from proxy.store import owned_work
+from proxy.store.conversations import Making
 from proxy.store.group_commit import GroupCommit, Kind
-from proxy.store.kept import Making
 from proxy.store.owned_work import At, Told
 
 T = TypeVar("T")
@@ -39,8 +39,8 @@ def purge(connection: Connection, sql: Statements, tenant: str, before: float) -
 
 
 class OnThread:
-    """See `kept.Database`. Belongs to the store whose thread it works on, where everything comes behind what was queued
-    before."""
+    """See `conversations.Database`. Belongs to the store whose thread it works on, where everything comes behind what
+    was queued before."""
 
     def __init__(self, thread: GroupCommit, sql: Statements) -> None:
         self._thread = thread

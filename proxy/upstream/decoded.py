@@ -26,8 +26,6 @@ class Decoded:
         self._held = 0
         self._seed = secrets.randbits(63)
         self._entries: dict[tuple[str, int], Message] = {}
-        self.hits = 0
-        self.misses = 0
 
     @property
     def held(self) -> int:
@@ -42,11 +40,9 @@ class Decoded:
             found = self._entries.pop(key, None)
             if found is not None and found.wire == wire:
                 self._entries[key] = found
-                self.hits += 1
                 return found
             if found is not None:
                 self._held -= _weight(found)
-            self.misses += 1
             made = decode(wire, index)
             self._keep(key, made)
             return made

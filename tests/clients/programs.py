@@ -66,6 +66,8 @@ def missing(client: str) -> str:
     """What this client needs and does not find here, or nothing."""
     if client in ("langchain", "llm"):
         return "" if (CLIENTS_BIN / "llm").exists() else ".venv-clients is absent: run `make clients`"
+    if client == "curl":
+        return "" if shutil.which("curl") else "there is no curl here (Debian: apt-get install curl)"
     if package := NODE_PACKAGES.get(client):
         if shutil.which("node") is None:
             return "there is no node here (Debian: apt-get install nodejs npm)"

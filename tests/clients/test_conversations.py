@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -100,8 +99,7 @@ def test_every_example_of_the_page_is_run() -> None:
 
 
 def test_the_pages_commands_keep_a_conversation(gateway: str, tmp_path: Path) -> None:
-    if shutil.which("curl") is None:
-        pytest.skip("curl is not installed here")
+    programs.need("curl")
     said = programs.run(["bash", "-euo", "pipefail", "-c", program("sh", gateway)], tmp_path)
     answer, told, listed = (json.loads(each) for each in said.replace("}{", "}\n{").splitlines())
     assert answer["choices"][0]["message"]["content"] == WEIR

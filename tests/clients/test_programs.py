@@ -9,6 +9,8 @@ import pytest
 from tests.clients import programs
 from tests.clients.replay import Recording, events
 
+CLIENTS = ("langchain", "llm", "openai-node", "vercel", "vercel-openai", "curl")
+
 
 @pytest.fixture
 def bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
@@ -20,13 +22,13 @@ def bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.Monk
     return monkeypatch
 
 
-@pytest.mark.parametrize("client", ["langchain", "llm", "openai-node", "vercel", "vercel-openai"])
+@pytest.mark.parametrize("client", CLIENTS)
 def test_an_absent_client_is_skipped_with_its_remedy(bare_machine: pytest.MonkeyPatch, client: str) -> None:
     with pytest.raises(pytest.skip.Exception, match=r"make clients|apt-get install"):
         programs.need(client)
 
 
-@pytest.mark.parametrize("client", ["langchain", "llm", "openai-node", "vercel", "vercel-openai"])
+@pytest.mark.parametrize("client", CLIENTS)
 def test_an_absent_client_fails_in_ci(bare_machine: pytest.MonkeyPatch, client: str) -> None:
     bare_machine.setenv("CI", "true")
     with pytest.raises(pytest.fail.Exception, match="in CI that is an error"):

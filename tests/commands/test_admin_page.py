@@ -5,14 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import httpx
-import pytest
 
+from tests.clients import programs
 from tests.commands.conftest import BOUND, clean, gateway
 from tests.data import ROOT
 from tests.test_readme import examples
@@ -22,8 +21,8 @@ HELLO = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Hello."}]}
 CONFIGURATION = PAGE.partition("```yaml\n")[2].partition("```")[0]
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="the examples of the page use curl")
 def test_every_example_of_the_page_works(provider: str, tmp_path: Path) -> None:
+    programs.need("curl")
     env = {"PROVIDER_KEY": "p" * 20, "WEIRGATE_ADMIN": "a" * 20, "TEAM_KEY": "t" * 20}
     configured = CONFIGURATION.replace("https://api.example.com/v1", f"{provider}/v1")
     assert "key_limits" in configured and configured != CONFIGURATION

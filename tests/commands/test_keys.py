@@ -39,6 +39,10 @@ def test_for_programs_everything_is_one_object(cli: Cli) -> None:
     assert well_formed(made["secret"])
     (listed,) = json.loads(cli("keys", "list", "--format", "json").stdout)["data"]
     assert listed["id"] == made["id"] and "secret" not in listed and "digest" not in listed
+    assert listed["state"] == "open"
+    assert cli("keys", "revoke", made["id"]).exit_code == 0
+    (listed,) = json.loads(cli("keys", "list", "--format", "json").stdout)["data"]
+    assert (listed["state"], listed["revoked_at"] is None) == ("revoked", False)
 
 
 def test_what_cannot_be_done_is_told(cli: Cli) -> None:

@@ -65,6 +65,11 @@ def test_why_the_cache_missed_is_told_by_what_the_last_call_left() -> None:
     assert benefit.missed(said, PROMPT, msgspec.structs.replace(BEFORE, shape=b"other")) == ("changed", 900)
 
 
+@pytest.mark.parametrize("before", [None, BEFORE, msgspec.structs.replace(BEFORE, shape=b"other")])
+def test_of_a_prompt_that_was_read_from_the_cache_more_than_whole_nothing_was_missed(before: Anchor | None) -> None:
+    assert benefit.missed(row(cached=1_200), PROMPT, before)[1] == 0
+
+
 @pytest.mark.parametrize(
     ("cached", "reported", "grown"), [(700, 700, 300), (100, 700, 300), (900, 700, 100), (0, 1200, 0)]
 )

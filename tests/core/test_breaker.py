@@ -56,7 +56,7 @@ def test_a_share_of_failures_opens_it_only_where_there_are_enough_of_them_at_onc
                 return True
         return False
 
-    assert opens("x.x.x.x")
+    assert opens("x.x.x.x") and opens(".x.x.x.x")
     assert not opens("x.x.x.")  # too few
     assert not opens("x..x..x..x..x..x")  # too small a share
     assert not opens("x.x.x.x", apart=5.0)  # too far apart
@@ -120,6 +120,7 @@ def test_a_call_that_nobody_waits_for_gives_its_place_to_another() -> None:
 def test_a_call_that_is_never_heard_of_again_holds_the_place_for_a_pause() -> None:
     breaker = opened(100.0)
     assert breaker.wait(115.0) == 0
+    assert breaker.wait(120.0) == 10.0
     assert breaker.wait(129.9) >= 0.09 and breaker.wait(130.0) == 0
 
 

@@ -213,6 +213,19 @@ def test_system_messages_in_the_middle_stay() -> None:
     assert found.standing == 1
 
 
+def test_a_request_that_was_answered_is_not_open_because_a_system_message_came_next() -> None:
+    said: list[Message] = []
+    for task in range(14):
+        said += [system(f"Hint {task % 2}."), user(f"Do task {task}."), model(f"Did task {task}. {lines(25)}")]
+    told, found = compacted((*said, system("Hint 0."), user("And now?")), 3_000)
+    open_ = [item.text for item in told if item.role == "user"][1:]
+    answered = sum(item.role == "assistant" for item in told)
+    assert 0 < answered < 14
+    assert open_ == [*(f"Do task {task}." for task in range(14 - answered, 14)), "And now?"]
+    assert (found.notes.turns, found.notes.part) == (14 - answered, False)
+    assert found.notes.pins[-1].text == f"Do task {13 - answered}."
+
+
 def test_an_image_alone_is_a_request_too() -> None:
     told, _ = compacted((user("", PICTURE), model("A weir."), *loop(12)), 2_000)
     assert "[turn 1] [image]" in told[0].text

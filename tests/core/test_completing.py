@@ -15,7 +15,7 @@ from proxy.core.policy import Policy
 from proxy.core.render import notes_text
 from proxy.core.steps import Limits, Stored
 from proxy.core.tail import History
-from tests.core.histories import START, lines, loop, model, user
+from tests.core.histories import START, lines, loop, model, system, user
 
 REFER = partial(chain.reference, b"s" * 32)
 RULE = "Never push to main."
@@ -131,6 +131,17 @@ def test_a_rule_outlives_what_is_read_of_a_history_without_end() -> None:
         made, covers=4, notes=msgspec.structs.replace(made.notes, rules=(Pin(turn=1, text=RULE),))
     )
     assert RULE in notes_text(complete(history, made, room, known)[0])
+
+
+def test_a_rule_of_the_last_request_that_is_covered_counts_though_a_system_message_follows_its_answer() -> None:
+    history = (*loop(20), user(f"{RULE} Look at this:\n{lines(60)}"), model("Done."), system("Hint."), *loop(12))
+    made, room = planned(history)
+    answered = len(loop(20)) + 2
+    ending = msgspec.structs.replace(
+        made, covers=answered, notes=msgspec.structs.replace(made.notes, pins=(), dropped=21, rules=())
+    )
+    told, _ = complete(history, ending, room)
+    assert told.notes.rules == (Pin(turn=21, text=RULE),)
 
 
 def test_the_words_of_others_cannot_pass_for_ours() -> None:

@@ -43,6 +43,13 @@ def test_a_key_is_closed_once_it_is_stopped_or_its_time_is_over() -> None:
 steps = st.lists(st.tuples(st.floats(0, 20), st.integers(0, 9)), max_size=60)
 
 
+def test_a_window_frees_what_was_used_second_by_second() -> None:
+    window = Window()
+    for second in (0.5, 10.5, 20.5):
+        window.add(second, 5)
+    assert [window.frees(30.0, amount) for amount in (0, 5, 6, 10, 99)] == [0, 31, 41, 41, 51]
+
+
 @given(steps)
 def test_a_window_holds_all_of_the_last_minute_and_nothing_older_than_a_second_more(
     steps: list[tuple[float, int]],

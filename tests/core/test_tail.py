@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,6 +85,15 @@ def test_results_of_the_newest_group_are_clipped_before_the_words_of_the_user() 
     assert tail.tokens <= 2_000 - 150
 
 
+def test_results_of_an_older_group_are_clipped_before_what_the_user_answered_in_it() -> None:
+    answer = msgspec.structs.replace(result("b", lines(40)), answer=True)
+    asked = (model("", call("a"), call("b")), result("a", lines(60)), answer)
+    tail = chosen(history((user("Compare both."), *asked, model("Done."), user("Go on."))), 1_500, 6_000)
+    assert tail is not None
+    assert tail.start == 1
+    assert [counted for counted, _ in tail.clips] == [3]
+
+
 def test_the_newest_request_is_clipped_last_and_only_as_far_as_it_must() -> None:
     said = (*loop(2), user(lines(600)))
     known = history(said)
@@ -165,10 +175,12 @@ def test_system_messages_inside_the_covered_part_stay_newest_first_and_once() ->
 
 def test_a_system_message_in_front_of_the_tail_belongs_to_it() -> None:
     said = (*loop(3), system("hurry"), user("go"))
-    tail = chosen(history(said), 40, 2_000)
+    known = history(said)
+    tail = chosen(known, 40, 2_000)
     assert tail is not None
     assert tail.start == 12
     assert tail.standing == 0
+    assert tail.tokens == known.size(12, 13)
 
 
 @pytest.mark.parametrize("scale", [0.5, 1.0, 2.0])

@@ -220,7 +220,9 @@ async def test_where_the_store_may_be_missing_calls_go_through_and_are_counted_o
         house.store.down = down
         served = await house.serve(chat(60), Provider(whole("hello")))
         assert b"hello" in served.body
-        assert house.count("weirgate_unremembered_calls_total") == (0 if down == {"claim", "release"} else 1)
+        counted = 0 if down == {"claim", "release"} else 1
+        assert house.count("weirgate_unremembered_calls_total") == counted
+        assert house.count("weirgate_store_failures_total") == counted
 
 
 async def test_a_failed_call_whose_row_cannot_be_closed_complains_to_nobody(house: House) -> None:

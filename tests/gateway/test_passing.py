@@ -150,6 +150,7 @@ async def test_embeddings_need_the_store_where_it_is_required(housed: Housed, ve
         else:
             assert await pass_on(house, edges.Answer(EMBEDDED)) == EMBEDDED
         assert house.count("weirgate_unremembered_calls_total") == (0 if required else 1)
+        assert house.count("weirgate_store_failures_total") == 1
 
 
 async def test_a_card_without_a_price_says_so(house: House) -> None:

@@ -11,7 +11,7 @@ MUTATIONS = (
     Mutation(
         "F28",
         "proxy/core/tail.py",
-        "self._cut([index for index in inside if messages[index].results and not messages[index].answer], over)",
+        "self._cut(self._results(range(self.start, len(messages))), over)",
         "self._cut([], over)",
     ),
     Mutation(

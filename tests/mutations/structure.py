@@ -34,8 +34,8 @@ MUTATIONS = (
     Mutation(
         "F11",
         COMPACTION,
-        "_open(messages, cut) if compaction.notes.part else ()",
-        "_open(messages, cut) if compaction.notes.pins and not compaction.notes.part else ()",
+        "newest(messages[:cut]) if compaction.notes.part else ()",
+        "newest(messages[:cut]) if compaction.notes.pins and not compaction.notes.part else ()",
     ),
     Mutation(
         "F12", "proxy/core/telling.py", "if self.snap.policy.alternate:", "if self.snap.policy.alternate and used:"

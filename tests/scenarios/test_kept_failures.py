@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from proxy.conversing import HELD
 from proxy.core.errors import StoreUnavailable
 from proxy.core.quota import Quota
 from proxy.store.sqlite import SqliteStore
+from proxy.turn import HELD
 from tests.fakes import BOUND, ScriptedUpstream
 from tests.scenarios.gate import Gate, Wire, dialogue, gate
 from tests.scenarios.skilled import saying, scripted
@@ -94,7 +94,7 @@ async def test_an_answer_that_cannot_be_kept_is_not_acknowledged(stream: bool, t
 
 
 async def test_a_sign_of_life_that_fails_costs_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.conversing._RENEWED", 0.01)
+    monkeypatch.setattr("proxy.turn._RENEWED", 0.01)
     slow, going, release = held(saying("Well."))
     async with failing(slow) as (weir, _, store), asyncio.timeout(BOUND):
         talk = await kept(weir, model="scripted")

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from proxy.core.steps import Caller
-from proxy.server.endpoints import Chat, Desk
+from proxy.server.desk import Desk
+from proxy.server.endpoints import Chat
 from tests.fakes import BOUND, Script, SeenRequest, chat_chunks
 from tests.scenarios.acts import refusing
 from tests.scenarios.gate import Gate, Wire, prompts, user

@@ -221,6 +221,21 @@ async def test_idle_connections_do_not_hold_the_exit_up() -> None:
         assert await child.code() == 0
 
 
+async def test_a_connection_that_never_said_anything_is_not_heard_out_as_long_as_one_that_began_to() -> None:
+    async with running(leaving(drain=60)) as unspoken, running(leaving(drain=60)) as speaking:
+        silent, late = await unspoken.connect(), await speaking.connect()
+        request = get("/quick")
+        await late.send(request[:20])
+        for child in (speaking, unspoken):
+            assert (await child.ask("/quick")).status == 200
+            child.signal(signal.SIGTERM)
+            await child.refusing()
+        assert await silent.gone()
+        assert await unspoken.code() == 0
+        await late.send(request[20:])
+        assert (await late.answer()).status == 200
+
+
 async def test_work_that_outlives_its_request_is_waited_for_before_the_application_closes() -> None:
     async with running(msgspec.structs.replace(leaving(drain=60), background=True)) as child:
         child.signal(signal.SIGTERM)

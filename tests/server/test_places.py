@@ -13,8 +13,9 @@ from proxy.core.errors import Busy
 from proxy.core.quota import DAY
 from proxy.core.steps import Caller
 from proxy.counted import Count
+from proxy.server.desk import Desk
 from proxy.server.overload import Overload
-from proxy.server.places import Desk, Place
+from proxy.server.places import Place
 from tests.fakes import BOUND, Script, SeenRequest, chat_chunks, chat_reply, usage
 from tests.server.wired import ADMIN, HELLO, Wired, bearer, chat, wired
 

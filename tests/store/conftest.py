@@ -13,6 +13,7 @@ import pytest
 from proxy.store import Store, schema
 from proxy.store.address import from_url
 from proxy.store.owned import Conversations
+from proxy.store.postgres import PostgresStore
 from proxy.store.sqlite import SqliteStore
 from tests.postgres import Cluster
 from tests.store.samples import NOW
@@ -61,6 +62,15 @@ def shared(server: Cluster) -> str:
     """The address of a database at the newest schema, emptied for each test: quicker than a new one."""
     server.say(_EMPTY, "shared")
     return server.url("shared")
+
+
+@pytest.fixture
+async def opened(shared: str) -> AsyncIterator[PostgresStore]:
+    """A store on it."""
+    store = PostgresStore(shared)
+    await store.open(NOW)
+    yield store
+    await store.close()
 
 
 @pytest.fixture

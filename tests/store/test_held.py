@@ -46,6 +46,17 @@ def test_what_reaches_furthest_is_told() -> None:
     assert held.compactions(("other", SCOPE), path, 3) == ()
 
 
+def test_of_conversations_that_hold_nothing_any_more_nothing_stays() -> None:
+    held = Held(size=1_000)
+    for number in range(100):
+        keep(held, f"conv_{number}", 300)
+        held.remember("t", taught(conversation=f"empty_{number}"), NOW)
+        held.use(OWNER, f"recalled_{number}", NOW)
+    assert len(held._talks) == len(held._places) == 3
+    assert held.purge("t", NOW + 1) == 3
+    assert not held._talks
+
+
 def test_rows_live_as_long_as_their_conversation_is_used() -> None:
     held = Held()
     keep(held, "used", 1)

@@ -4,18 +4,22 @@ told is what the database holds."""
 from __future__ import annotations
 
 import random
+from asyncio import Future
+from typing import TypeVar
 
 import pytest
 
-from proxy.store.kept import KeptConversations
+from proxy.store import rows
+from proxy.store.conversations import Database, KeptConversations, Making
 from proxy.store.owned import Conversations
-from proxy.store.owned_work import At
+from proxy.store.owned_work import At, Told, Work, shown
 from proxy.store.paths import Paths
 from tests.store.owning import MINE, answer, begin, ids, owned, user
 from tests.store.samples import NOW
 
 AT = At(*MINE, "conv_1")
 SIZE = len(user("u").wire) + 700
+T = TypeVar("T")
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -38,6 +42,46 @@ async def test_a_path_is_the_same_as_one_that_nobody_told_before(conversations: 
             assert begun.path[-1].id == f"u{number}"
         anew = await KeptConversations(conversations._database).path(*MINE, "conv_1")
         assert await conversations.path(*MINE, "conv_1") == anew
+
+
+class Watched:
+    """A database, and the names of the statements that it was asked."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.asked: list[str] = []
+
+    async def read(self, at: At | None, making: Making[T]) -> T:
+        return await self._database.read(at, lambda: self._seen(making()))
+
+    async def write(self, at: At, making: Making[T]) -> T:
+        return await self._database.write(at, lambda: self._seen(making()))
+
+    def queue(self, at: At, making: Making[None]) -> Future[None]:
+        return self._database.queue(at, lambda: self._seen(making()))
+
+    def _seen(self, work: Work[T]) -> Work[T]:
+        try:
+            ask = next(work)
+            while True:
+                self.asked.append(ask.name)
+                ask = work.send((yield ask))
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+
+async def test_a_turn_behind_an_answer_reads_no_item_but_the_newest(conversations: Conversations) -> None:
+    assert isinstance(conversations, KeptConversations)
+    watched = Watched(conversations._database)
+    kept = KeptConversations(watched)
+    await kept.create(*MINE, owned())
+    for number in (1, 2):
+        watched.asked.clear()
+        begun = await begin(kept, f"run_{number}", user(f"u{number}"))
+        await kept.finish(*MINE, "conv_1", f"run_{number}", [answer(f"a{number}")], NOW)
+    assert ids(begun.path) == ["u1", "a1", "u2"]
+    assert watched.asked == ["find", "add_item", "move", "find", "add_item", "interjected", "move"]
 
 
 async def test_a_long_path_is_read_once(conversations: Conversations) -> None:
@@ -73,3 +117,14 @@ def test_a_path_that_grows_is_weighed_as_a_whole() -> None:
     assert paths._left == 2 * SIZE
     paths.keep(AT, said[:1])
     assert paths._left == 4 * SIZE
+
+
+def test_a_conversation_that_another_process_deletes_while_it_is_read_has_no_path() -> None:
+    work = shown(AT)
+    assert next(work).name == "find"
+    newest = user("u1")
+    found = ("conv_1", None, b"{}", "u1", 1, None, None, 0, NOW, NOW, None, newest.wire, rows.encode(newest))
+    assert work.send(Told([found], 0)).name == "items"
+    with pytest.raises(StopIteration) as read:
+        work.send(Told([], 0))
+    assert read.value.value == ()

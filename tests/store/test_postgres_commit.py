@@ -15,17 +15,10 @@ from proxy.core.usage import UsageRow
 from proxy.store import UsageQuery
 from proxy.store.postgres import PostgresStore
 from proxy.store.postgres_pool import Connection, Pool
+from tests.store.owning import MINE, owned
 from tests.store.samples import NOW, anchor, ask, digest, hidden, row, taught
 
 PATIENCE = 20.0
-
-
-@pytest.fixture
-async def opened(shared: str) -> AsyncIterator[PostgresStore]:
-    store = PostgresStore(shared)
-    await store.open(NOW)
-    yield store
-    await store.close()
 
 
 @asynccontextmanager
@@ -129,3 +122,12 @@ async def test_a_reader_of_usage_sees_openings_and_a_row_is_closed_where_it_stan
     closed = row("long", status="failed", input=7)
     await opened.close_row(closed)
     assert closed in await opened.usage(UsageQuery())
+
+
+async def test_one_question_is_one_journey(opened: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert opened.conversations is not None
+    await opened.conversations.create(*MINE, owned())
+    with monkeypatch.context() as patched:
+        patched.delattr(Pool, "transaction")
+        assert await opened.conversations.find(*MINE, "conv_1", NOW) is not None
+        assert await opened.conversations.path(*MINE, "conv_1") == ()

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -18,14 +17,6 @@ from tests.postgres import Cluster
 from tests.store.samples import NOW, ask, digest, row, taught
 
 PATIENCE = 30.0
-
-
-@pytest.fixture
-async def opened(shared: str) -> AsyncIterator[PostgresStore]:
-    store = PostgresStore(shared)
-    await store.open(NOW)
-    yield store
-    await store.close()
 
 
 class Load:
