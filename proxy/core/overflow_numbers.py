@@ -38,6 +38,8 @@ _SPLITS = tuple(
             r"requested <output> output tokens and your prompt (?:contains|has) <any> char",
             r"\b(?:input_tokens|prompt_tokens|input|prompt) ?= ?<input>",
             r"\bmax_(?:new_|completion_|output_)?tokens ?= ?<output>",
+            r"(?:input|prompt|messages?)[ _](?:tokens|length) \(<input>\) (?:and|\+|plus) [a-z_ ]{3,25} \(<output>\)",
+            r"[\[(]<requested> ?/ ?<limit> tokens",
         ),
     )
 )
@@ -76,6 +78,7 @@ _REQUESTS = tuple(
         (
             r"for a total of <requested>",
             r"requested(?: a total of|:)? ?<requested>(?! output)",
+            r"<requested> tokens (?:were |was )?(?:requested|given|sent)\b",
             r"resulted in <requested>",
             r"(?:contains?|contained|has|have|had|used|uses) <requested> (?:input |prompt |total )?tokens",
             r"(?:received|required|given:|got|sent|was|were|but|actual:) <requested>\b",
@@ -91,6 +94,10 @@ _REQUESTS = tuple(
         ),
     )
 )
+_OVER = _form(
+    r"<requested>\)?\]? ?(?:tokens? )?(?:>(?!=)|exceeds?\b|is (?:longer|larger|greater|more) than|requested\b|sent\b)"
+)
+"""What is over something, or was asked for, is no limit, whatever stands before it."""
 _DELTA = _form(r"(?:exceed\w*|over|longer|too long|limit)\b[^.0-9]{0,50} by <over> ?(?:input |prompt )?tokens")
 _NEGATIVE = _form(r"must be at least 1, got -<over>")
 # Figures that are no sizes: MiniMax's error code, statuses, ids, versions, repeated parameters.
@@ -195,7 +202,8 @@ def _pair(line: str, parts: dict[str, int]) -> None:
     if _OTHER_UNITS.search(line) and "token" not in line:
         return
     surplus = parts.get("over")
-    limits = [parts["limit"]] if "limit" in parts else [n for n in _found(_LIMITS, line) if n != surplus]
+    none = {surplus, *_found((_OVER,), line)}
+    limits = [parts["limit"]] if "limit" in parts else [n for n in _found(_LIMITS, line) if n not in none]
     requests = [parts["requested"]] if "requested" in parts else [n for n in _found(_REQUESTS, line) if n != surplus]
     for limit in limits:
         larger = next((request for request in requests if request > limit), None)

@@ -17,7 +17,7 @@ _CONTEXT = (
     r"max_num_tokens|max_position_embeddings|"
     r"(?:max(?:imum)?|model) (?:allowed )?(?:context|prompt|input|sequence|model|message|request)s?[ _](?:token )?"
     r"(?:length|len|size|tokens?|limit|count|window)|"
-    r"max(?:imum)? (?:context|prompt|total) tokens|models? (?:token )?(?:limit|maximum|max length)|"
+    r"max(?:imum)? (?:context|prompt|total) tokens|max(?:imum)? context\b|models? (?:token )?(?:limit|maximum|max length)|"
     r"max(?:imum)? number of (?:input |prompt )?tokens"
 )
 _OVER = (
@@ -90,6 +90,9 @@ EARLY = _any(
     rf"input (?:length|tokens?|token count)(?: count)? (?:and|\+|plus) {OUTPUT_FIELD}",
     rf"{_SAID}(?: tokens?)?(?: \([^)]{{1,20}}\))? (?:and|\+|plus) {OUTPUT_FIELD}[^.]{{0,40}}(?:exceed|too|over|must be)",
     r"input and (?:maximum )?output tokens[^.]{0,40}exceed",
+    # The same with figures: "prompt tokens (9000) + completion tokens (500) > context length (8192)".
+    rf"(?:inputs?|prompts?|messages?)[ _]?(?:tokens?|length)?:? [\[(]?{NUMBER}[\])]? ?(?:and|\+|plus) "
+    rf"(?:{OUTPUT_FIELD}|(?:output|completion|response)[ _]tokens)[^.]{{0,40}}(?:exceed|>|over|larger|greater|more than)",
     rf"{OUTPUT_FIELD}\b.{{0,120}}maximum (?:context|model) length (?:is|of).{{0,80}}(?:input|prompt|messages)",
     rf"{OUTPUT_FIELD} must be at least 1, got -(?:[2-9]|\d\d)",
     # The classic sentence with its number; no false friend uses it.
@@ -175,13 +178,15 @@ PHRASES = _any(
     r"(?:input|request body|max) ?(?:token|size|length)s? ?\(?\d*\)? (?:too|over) (?:large|long|limit)",
     rf"context(?: length| window| limit| size)? ?(?:is|of|:|=) ?(?:only )?{NUMBER}|\bleaves (?:no|0|-\d+) (?:output |room)",
     r"(?:needs?|requires?|uses?) more tokens than",
+    rf"(?:is|are|has|have) {NUMBER} tokens?(?: long)?[,;]? (?:but|and|while) (?:the |this )?(?:model|limit|maximum)",
     # advice that only an overflow gets, once the vetoes are through
     r"reduce (?:the )?(?:length|size|number of tokens) (?:of|in) (?:the |your )?(?:messages|prompts?|inputs?|conversation|either)",
     r"(?:shorten|reduce) (?:your|the) (?:prompt|input|messages|conversation|context)\b",
     r"(?:prompt|input)[^.]{0,30} must fit in|maximum (?:context|prompt|input) length",
     # Chinese
     r"\u8d85\u957f|(?:\u4e0a\u4e0b\u6587|\u8f93\u5165|\u63d0\u793a\u8bcd|prompt|tokens?)[^\u3002]{0,16}"
-    r"(?:\u8fc7\u957f|\u592a\u957f|\u8d85\u8fc7|\u8d85\u51fa|\u8d85\u9650)|\u6700\u5927\u4e0a\u4e0b\u6587\u957f\u5ea6",
+    r"(?:\u8fc7\u957f|\u592a\u957f|\u8d85\u8fc7|\u8d85\u51fa|\u8d85\u9650)|\u6700\u5927\u4e0a\u4e0b\u6587\u957f\u5ea6|"
+    r"\u8d85[\u8fc7\u51fa][^\u3002]{0,16}\u4e0a\u4e0b\u6587",
 )
 """What an overflow says, asked after the vetoes."""
 

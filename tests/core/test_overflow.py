@@ -136,7 +136,14 @@ OVERFLOWS: list[tuple[str, int | None, int | None]] = [
     ("needs more tokens than the context size allows: prompt=5200, n_ctx=4096", 4096, 5200),
     ("The text is too long for the model: 9000 tokens, max 8192", 8192, 9000),
     ("Request body too large for some-model model. Max size: 8000 tokens.", 8000, None),
+    ("Input length 9000 exceeds maximum allowed token size 8192", 8192, 9000),
+    ("Request exceeds context window: 9000 tokens requested, 8192 available.", 8192, 9000),
+    ("Prompt exceeds the model's context window (9000/8192 tokens).", 8192, 9000),
+    ("Input is 9000 tokens long, but the model only supports 8192.", 8192, 9000),
+    ("input_tokens (9000) + max_new_tokens (1000) exceeds max context of 8192", 8192, 10000),
+    ("prompt tokens (9000) + completion tokens (500) > context length (8192)", 8192, 9500),
     ("输入的token数量超过模型最大上下文长度", None, None),
+    ("文本长度超过模型最大上下文限制", None, None),
 ]
 
 
@@ -172,6 +179,10 @@ FALSE_FRIENDS = [
     (400, "Cached content is too small. The minimum token count is 4096"),
     (400, "input (1243 tokens) is too large to process. increase the physical batch size (512)"),
     (400, "The number of tools exceeds the limit of 128"),
+    (400, "max_tokens (9000) exceeds the maximum of 8192 output tokens for this model"),
+    (400, "Audio duration 1500 seconds is longer than 1400 seconds which is the maximum for this model"),
+    (400, "Too many messages: 2100 > 2048"),
+    (503, "The model is overloaded: queue length exceeds maximum"),
     (400, "The model does not exist. See https://example.com/errors#prompt-is-too-long"),
     (400, "Invalid schema for function 'read': In context=('properties',), schema must have a 'type' key."),
     (500, "Internal server error"),
