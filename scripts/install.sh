@@ -6,17 +6,15 @@
 # interpreter for a new one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/parts.sh
 
 lock=requirements/dev.txt
 stamp=.venv/.weirgate-installed
 
-say() { printf 'install: %s\n' "$*"; }
-fail() { printf 'install: %s\n' "$*" >&2; exit 1; }
+fail() { say "$*" >&2; exit 1; }
 
-# The path belongs to it: an editable install names the checkout, so a moved one must be made again.
-fingerprint() { { pwd; cat "$lock" pyproject.toml scripts/install.sh; } | sha256sum; }
-
-current() { [ -x .venv/bin/weirgate ] && [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$(fingerprint)" ]; }
+# An editable install names the checkout: a moved one has another fingerprint, and is made again.
+installed() { [ -x .venv/bin/weirgate ] && current "$stamp" "$print"; }
 
 python_that_fits() {
     local name
@@ -35,9 +33,7 @@ can_make_venv() { "$1" -c 'import ensurepip, venv' 2>/dev/null; }
 add_debian_venv() {
     command -v apt-get >/dev/null || fail "this Python has no venv module; install it and run again"
     [ "$(id -u)" = 0 ] || fail "this Python has no venv module: run 'sudo apt-get install python3-venv' and run again"
-    say "adding Debian's python3-venv"
-    export DEBIAN_FRONTEND=noninteractive
-    { apt-get -qq update && apt-get -qq install -y --no-install-recommends python3 python3-venv; } >/dev/null
+    debian python3 python3-venv
 }
 
 make_venv() {
@@ -68,16 +64,14 @@ compile() { .venv/bin/python -m compileall -q proxy || true; }
 pip() { .venv/bin/python -m pip --disable-pip-version-check --no-input "$@"; }
 
 main() {
-    if current; then
+    local print count
+    print=$(fingerprint "$lock" pyproject.toml)
+    if installed; then
         compile
         return
     fi
-    if command -v flock >/dev/null; then # two runs at once: the second waits and finds it done
-        exec 9>.install.lock
-        flock 9
-        current && return
-    fi
-    local count
+    alone
+    installed && return
     count=$(grep -c '==' "$lock")
     if moved; then
         make_venv --clear
@@ -89,7 +83,7 @@ main() {
     # The build backend came with the lock, so nothing is fetched here that has no hash.
     pip install --quiet --no-deps --no-build-isolation --editable .
     compile
-    fingerprint >"$stamp"
+    printf '%s\n' "$print" >"$stamp"
     say "ready: .venv/bin/weirgate"
 }
 
