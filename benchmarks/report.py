@@ -318,7 +318,7 @@ def write(outcome: Outcome, path: Path) -> None:
         "# Benchmark results",
         "",
         f"Made by `{outcome.command}`; medians of {outcome.rounds} interleaved round(s). README.md beside this file",
-        "explains the columns. Ratios can be compared between machines, absolute figures cannot.",
+        "explains the columns, stages.md where a call's CPU goes. Ratios can be compared between machines, absolute figures cannot.",
         "",
         *(f"- {line}" for line in outcome.machine),
         "",

@@ -4,7 +4,8 @@
 
 For each case two gateways with the defaults of `run.py` are asked in turn, four times each: one as it is shipped, whose
 threads' CPU is read from the kernel, and one that samples itself (`sampling.py`), whose stacks say in which shares. The
-sampler's own cost so falls out. `--write` writes stages.md; `--keep` keeps the folded stacks for a flame graph.
+sampler's own cost so falls out. `--write` writes stages.md and a flame graph of each case, `--keep` keeps the folded
+stacks.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from benchmarks.budget import STAGES, heaviest, read_stacks, staged
 from benchmarks.build import Unavailable, tools
 from benchmarks.cases import CASES, FULL, Case
 from benchmarks.contenders import OWN, Site, start_upstream
+from benchmarks.flames import flame_graph
 from benchmarks.launch import Launch, Place, Running, launched
 from benchmarks.machine import description
 from benchmarks.measure import Generator
@@ -127,6 +129,8 @@ def report(found: Sequence[Found], machine: Sequence[str]) -> str:
             "",
             f"## {one.case.name}: {one.case.title}",
             "",
+            f"![Flame graph](flames/{_picture(one.case).name})",
+            "",
             "| function | own share | with what it calls |",
             "| --- | ---: | ---: |",
             *(f"| `{name}` | {own:.1%} | {within:.1%} |" for name, own, within in one.functions),
@@ -138,7 +142,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--cases", default="small-16,2m-1,paced-100", metavar="A,B", help="cases of run.py")
     parser.add_argument("--seconds", type=float, default=6.0, help="of load per case, for both gateways together")
-    parser.add_argument("--write", action="store_true", help="write benchmarks/stages.md")
+    parser.add_argument("--write", action="store_true", help="write benchmarks/stages.md and its pictures")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the folded stacks, a file for each case")
     return parser.parse_args()
 
@@ -149,7 +153,7 @@ def main() -> int:
     places = cores()
     cases = [case for case in CASES if case.name in arguments.cases.split(",")]
     machine = description(places)
-    found: list[Found] = []
+    found: list[tuple[Found, str]] = []
     try:
         built = tools()
         with ExitStack() as stack:
@@ -160,19 +164,26 @@ def main() -> int:
             generator = Generator(program=built.load, bodies=bodies, cores=places)
             stack.enter_context(pinned(places.rest))
             for case in cases:
-                one, folded = measure(case, arguments.seconds, site, generator)
-                found.append(one)
-                if arguments.keep:
-                    arguments.keep.mkdir(parents=True, exist_ok=True)
-                    (arguments.keep / f"{case.name}.txt").write_text(folded)
+                found.append(measure(case, arguments.seconds, site, generator))
     except (Unavailable, OSError, RuntimeError) as problem:
         print(problem)
         return 2
-    text = report(found, machine)
+    text = report([one for one, _ in found], machine)
     print(text)
+    for one, folded in found:
+        if arguments.keep:
+            arguments.keep.mkdir(parents=True, exist_ok=True)
+            (arguments.keep / f"{one.case.name}.txt").write_text(folded)
+        if arguments.write:
+            title = f"{one.case.title}, {one.case.in_flight} in flight: the event loop's thread"
+            _picture(one.case).write_text(flame_graph(title, read_stacks(folded.splitlines())))
     if arguments.write:
         (HERE / "stages.md").write_text(text)
     return 0
+
+
+def _picture(case: Case) -> Path:
+    return HERE / "flames" / f"{case.name}.svg"
 
 
 if __name__ == "__main__":

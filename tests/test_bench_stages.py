@@ -6,10 +6,12 @@ No figure of speed is looked at here.
 from __future__ import annotations
 
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from benchmarks.budget import OTHER, STAGES, WRITER, heaviest, read_stacks, stage_of, staged
+from benchmarks.flames import LEAST, flame_graph, frames
 from benchmarks.sampling import Sampler
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -59,3 +61,19 @@ def test_a_stack_is_told_without_paths_of_the_machine() -> None:
     sampler.look(0, __import__("sys")._getframe())
     (line,) = [line for line in sampler.folded().splitlines() if "test_bench_stages" in line]
     assert str(ROOT) not in line and "tests/test_bench_stages.py:test_a_stack_is_told" in line
+
+
+def test_a_flame_graph_shows_each_frame_on_its_caller_and_as_wide_as_its_share() -> None:
+    stacks = read_stacks([f"{WORK};proxy/gateway.py:serve 50", f"{WORK} 25", f"{LOOP} 24", "runpy.py:run 1"])
+    drawn = [(each.name.rpartition(":")[2], each.depth, each.share) for each in frames(stacks)]
+    assert drawn == [("Runner.run", 0, 0.99), ("run", 0, 0.01), ("Chat.work", 1, 0.75), ("serve", 2, 0.5)]
+    inner = {each.name: each for each in frames(stacks)}
+    work, serve = inner[WORK.split(";")[1]], inner["proxy/gateway.py:serve"]
+    assert work.start <= serve.start and serve.start + serve.share <= work.start + work.share
+
+
+def test_a_flame_graph_leaves_out_what_cannot_be_seen_and_escapes_names() -> None:
+    stacks = read_stacks([f"{LOOP};a.py:<lambda> {round(1 / LEAST)}", f"{LOOP};b.py:narrow 1"])
+    text = flame_graph("1 KB & more", stacks)
+    ElementTree.fromstring(text)
+    assert "narrow" not in text and "&lt;lambda&gt;" in text and "1 KB &amp; more" in text
