@@ -14,6 +14,7 @@ import re
 import secrets
 from bisect import bisect_right
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Final
 
 import msgspec
@@ -32,8 +33,6 @@ _ALIKE: Final = 4
 """Conversations kept that are alike up to the place they are looked for at."""
 _MESSAGE: Final = 600
 """Bytes that a message costs beside its own, about."""
-_TOGETHER: Final = 32
-"""Messages that are compared in one: most are as they were, and each call costs as much as some kilobytes."""
 _TOOLS: Final = 16 << 20
 _NAME: Final = b'"messages"'
 _OPENING: Final = re.compile(rb'"messages"\s*+:\s*+\[\s*+')
@@ -43,15 +42,43 @@ _Place = tuple[str, str, int, bytes]
 
 
 class _Entry(msgspec.Struct, frozen=True, gc=False):
+    """`body[start:end]` are the messages of `past`, with `comma` between them."""
+
     past: Past
     comma: bytes
     place: _Place
+    body: bytes
+    start: int
+    end: int
+
+    def shared(self, body: bytes, start: int, count: int, at: int) -> tuple[int, int]:
+        """How many of the messages stand in `body` from `start` on, a comma behind each, and where they end. `count`
+        of them are known to, and end at `at`."""
+        messages = self.past.messages
+        if count == len(messages):
+            return count, at
+        mine, moved = memoryview(self.body), self.start - start
+        end = self.end - moved
+        last = end - len(messages[-1].wire or b"")  # some clients write their newest message anew with each call
+        if body.startswith(mine[at + moved : last + moved], at):
+            whole = body.startswith(mine[last + moved : self.end], last) and body.startswith(self.comma, end)
+            return (len(messages), end + len(self.comma)) if whole else (len(messages) - 1, last)
+        sizes = [len(item.wire or b"") + len(self.comma) for item in messages[count:-1]]
+        ends = list(accumulate(sizes, initial=at))
+        low, high = 0, len(sizes)
+        while low < high:  # of what is left the half that stands in front
+            middle = (low + high + 1) // 2
+            if body.startswith(mine[ends[low] + moved : ends[middle] + moved], ends[low]):
+                low = middle
+            else:
+                high = middle - 1
+        return count + low, ends[low]
 
 
 class Beginnings:
     """`budget` bounds what is held, in bytes. Not shared between threads."""
 
-    def __init__(self, budget: int = 64 << 20) -> None:
+    def __init__(self, budget: int = 96 << 20) -> None:
         self._budget = budget
         self._seed = secrets.randbits(63)
         self._entries: dict[_Place, list[_Entry]] = {}
@@ -79,7 +106,7 @@ class Beginnings:
             best: tuple[_Entry, int, int] | None = None
             for entry in alike:
                 count, end = (best[1], best[2]) if best is not None and _shares(entry, best) else (0, start)
-                count, end = _compared(entry, body, count, end)
+                count, end = entry.shared(body, start, count, end)
                 if best is None or end > best[2]:
                     best = entry, count, end
                 if count >= len(entry.past.messages) - 1:
@@ -131,12 +158,13 @@ class Beginnings:
 class Own:
     """The memory as one call sees it; fulfils `dialects.chat.request.Remembers`."""
 
-    __slots__ = ("_memory", "_owner", "_used")
+    __slots__ = ("_end", "_known", "_memory", "_owner", "_used")
 
     def __init__(self, memory: Beginnings, caller: Caller) -> None:
         self._memory = memory
         self._owner = (caller.tenant, caller.key)
         self._used: _Entry | None = None
+        self._known = self._end = 0
 
     def tools(self, wire: bytes, read: Callable[[bytes], Tools]) -> Tools:
         return self._memory.tools(self._owner[0], wire, read)
@@ -149,29 +177,34 @@ class Own:
         if found is None or start is None:
             return None
         entry, count, end = found
-        self._used = entry
+        self._used, self._known, self._end = entry, count, end
         return Beginning(past=beginning(entry.past, count), start=start, end=end, mark=self._memory.mark)
 
     def keep(self, body: bytes, past: Past | None) -> None:
         """After the call: its history, as it was recognised, is the beginning of the next one."""
         if past is None or past.wire < LEAST or len(past.messages) < 2:
             return
-        used = self._used
+        used, messages = self._used, past.messages
         before = () if used is None else used.past.messages
-        if before[: len(past.messages)] == past.messages:
+        if before[: len(messages)] == messages:
             return
-        start, first = _start(body), past.messages[0].wire
+        start, first = _start(body), messages[0].wire
         if start is None or first is None or not body.startswith(first, start):
             return
         comma = _COMMA.match(body, start + len(first))
         if comma is None:
             return
-        length = past.wire + len(comma[0]) * (len(past.messages) - 1)
-        size = _PLACES[bisect_right(_PLACES, length) - 1]
+        known = self._known if before[: self._known] == messages[: self._known] else 0
+        end = self._end if known else start
+        rest = comma[0].join([item.wire or b"" for item in messages[known:]])
+        if not body.startswith(rest, end):
+            return  # its commas differ, or one was repaired: where its messages lie is not known
+        size = _PLACES[bisect_right(_PLACES, end + len(rest) - start) - 1]
         place = (*self._owner, size, body[start + size - _WINDOW : start + size])
-        # Some clients write their newest message anew with each call.
-        continued = before[:-1] == past.messages[: max(0, len(before) - 1)]
-        self._memory.keep(_Entry(past, comma[0], place), used if continued else None)
+        # Where the newest message was written anew, too.
+        continued = before[:-1] == messages[: max(0, len(before) - 1)]
+        entry = _Entry(past, comma[0], place, body, start, end + len(rest))
+        self._memory.keep(entry, used if continued else None)
 
 
 def _start(body: bytes) -> int | None:
@@ -186,22 +219,6 @@ def _shares(entry: _Entry, found: tuple[_Entry, int, int]) -> bool:
     return entry.comma == other.comma and entry.past.messages[:count] == other.past.messages[:count]
 
 
-def _compared(entry: _Entry, body: bytes, count: int, at: int) -> tuple[int, int]:
-    """How many of the entry's messages stand in `body`, a comma behind each, and where they end. `count` of them are
-    known to, and end at `at`."""
-    messages, comma, together = entry.past.messages, entry.comma, _TOGETHER
-    while together and count < len(messages):
-        several = messages[count : count + together]
-        wires = [item.wire for item in several if item.wire is not None]
-        run = comma.join((*wires, b""))
-        if len(wires) == len(several) and body.startswith(run, at):
-            count += len(wires)
-            at += len(run)
-        else:
-            together //= 2
-    return count, at
-
-
 def _weight(entry: _Entry) -> int:
-    # Blocks hold the text a second time, decoded.
-    return 2 * entry.past.wire + _MESSAGE * len(entry.past.messages)
+    # Messages have their bytes once more, and blocks the text a third time, decoded.
+    return 2 * entry.past.wire + len(entry.body) + _MESSAGE * len(entry.past.messages)

@@ -154,6 +154,18 @@ def test_what_one_conversation_shares_with_a_body_says_nothing_of_another_that_p
     assert read.count == 2
 
 
+@pytest.mark.parametrize("commas", [(b",", b" , "), (b" ,", b", "), (b",\n", b",")])
+def test_a_writer_whose_commas_differ_is_read_anew_each_time(commas: tuple[bytes, bytes]) -> None:
+    memory = Beginnings()
+    wires = [json.dumps(each, separators=(",", ":")).encode() for each in talk(12)]
+    for _ in range(2):
+        joined = b"".join(wire + commas[index % 2] for index, wire in enumerate(wires))
+        raw = b'{"model":"m","messages":[' + joined.rstrip(b", \n") + b"]}"
+        found = asked(memory, raw)
+        assert (found.known, memory.held) == (None, 0)
+        assert same(found, raw)
+
+
 def test_a_key_does_not_warm_anothers_calls() -> None:
     memory = Beginnings()
     raw = body(talk(12))
