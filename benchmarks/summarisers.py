@@ -46,7 +46,7 @@ def good(facts: Collection[str], rules: Collection[str]) -> Callable[[Summarise[
                     found[f"- {kept}"] = "Constraints"
                 elif any(each in kept for each in facts):
                     found[f"- {kept}" if "[res_" in kept else f"- {kept}{cited}"] = "Facts"
-        return reply(_narrative(found, _FILLED * _room(step)))
+        return reply(narrative(found, _FILLED * _room(step)))
 
     return answers
 
@@ -57,7 +57,7 @@ def _room(step: Summarise[Any]) -> float:
     return float(found.group(1)) / 0.55 if found else 400.0
 
 
-def _narrative(found: dict[str, str], most: float) -> str:
+def narrative(found: dict[str, str], most: float) -> str:
     """The newest of `found`, each under its title."""
     kept: list[str] = []
     for line in reversed(found):
