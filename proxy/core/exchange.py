@@ -28,6 +28,7 @@ from proxy.core.rounds import Rounds
 from proxy.core.steps import Call, Flow, Interjected, Outcome, Prompt, Remember, Reply, Report, Send, Snapshot, Stored
 from proxy.core.usage import Purpose
 
+_ENFORCE, _OBSERVE, _OFF = Mode
 RECOVERIES: Final = 3
 RETRIES: Final = 1
 _SHARES: Final = (1.0, 0.6, 0.35)
@@ -39,11 +40,11 @@ _PATIENCE: Final = 0.25
 def exchange(call: Call, snap: Snapshot) -> Flow[Outcome]:
     """Serve `call`. Returns how it ended; raises a WeirgateError where it cannot be served, ClientLeft where nobody
     waits any more."""
-    if snap.mode is Mode.OFF:
+    if snap.mode is _OFF:
         prompt = unread(call, snap)
         reply = yield from Send(prompt=prompt)
         return Outcome(report=prompt.report, reply=reply)
-    asked = given(call.messages) if snap.mode is Mode.ENFORCE else None
+    asked = given(call.messages) if snap.mode is _ENFORCE else None
     if asked is not None:
         return (yield from commanded(call, snap, asked))
     branch = Branch(call, snap)
@@ -64,7 +65,7 @@ def prepared(branch: Branch) -> Flow[Prompt]:
     if branch.teller is not None:
         yield from folded(branch)
     prompt = branch.roomy((yield from _fitted(branch)))
-    return branch.observed(prompt) if branch.snap.mode is Mode.OBSERVE else prompt
+    return branch.observed(prompt) if branch.snap.mode is _OBSERVE else prompt
 
 
 def unread(call: Call, snap: Snapshot) -> Prompt:
@@ -133,7 +134,7 @@ def _answered(
             reply = yield from Send(prompt=prompt, purpose=purpose, delay=delay)
         except TooLong as refused:
             cured = None
-            if branch.snap.mode is Mode.ENFORCE and recoveries < RECOVERIES and not refused.said:
+            if branch.snap.mode is _ENFORCE and recoveries < RECOVERIES and not refused.said:
                 cured = yield from _cured(branch, prompt, refused.overflow, recoveries)
             if cured is None:
                 raise _final(branch, prompt, refused.overflow) from refused

@@ -51,6 +51,10 @@ class Kind(Enum):
     READ = "read"
 
 
+# An enumeration is slow to be asked for its members.
+_OPEN, _CLOSE, _RUN, _WRITE, _READ = Kind
+
+
 class Job:
     """One piece of work and, afterwards, its result or error. `then` is called on the loop before the waiter wakes,
     also where the waiter is gone."""
@@ -96,7 +100,7 @@ class GroupCommit:
         self._finish = finish
         self._queue: queue.SimpleQueue[list[Job] | None] = queue.SimpleQueue()
         self._waiting: list[Job] = []
-        self._openings: dict[tuple[str, str], Job] = {}
+        self._openings: dict[tuple[str, str], UsageRow] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._leaving = False
         self._under_way: set[tuple[str, str]] = set()
@@ -144,7 +148,7 @@ class GroupCommit:
         self._check_running()
         key = (row.tenant, row.id)
         self._under_way.add(key)
-        self._openings[key] = Job(Kind.OPEN, row)
+        self._openings[key] = row
         self._linger()
 
     def close_row(self, row: UsageRow) -> asyncio.Future[None]:
@@ -152,11 +156,11 @@ class GroupCommit:
         key = (row.tenant, row.id)
         self._under_way.discard(key)
         self._openings.pop(key, None)
-        return self._submit(Kind.CLOSE, row)
+        return self._submit(_CLOSE, row)
 
     def remember(self, what: Callable[[sqlite3.Connection], Any], then: Callable[[Job], None]) -> asyncio.Future[Any]:
         """Queue a write that has no interest in rows; the future is its answer."""
-        return self._submit(Kind.WRITE, what, then)
+        return self._submit(_WRITE, what, then)
 
     def nothing(self) -> asyncio.Future[Any]:
         """The answer to a write that has nothing to write."""
@@ -183,19 +187,19 @@ class GroupCommit:
         if not self._leaving:
             # All that one turn of the loop queues leaves together: waking the thread costs more than a row.
             self._leaving = True
-            if kind is Kind.CLOSE and len(self._under_way) >= COMPANY:
+            if kind is _CLOSE and len(self._under_way) >= COMPANY:
                 self._loop.call_later(GATHER, self._flush)
             else:
                 self._loop.call_soon(self._flush)
         return future
 
     async def read(self, what: Callable[[sqlite3.Connection], T]) -> T:
-        answer: T = await self.submit(Kind.READ, what)
+        answer: T = await self.submit(_READ, what)
         return answer
 
     async def write(self, what: Callable[[sqlite3.Connection], T]) -> T:
         """`what` runs inside the batch's transaction. It may run twice: the first may have been rolled back."""
-        answer: T = await self.submit(Kind.WRITE, what)
+        answer: T = await self.submit(_WRITE, what)
         return answer
 
     def _check_running(self) -> None:
@@ -217,7 +221,7 @@ class GroupCommit:
 
     def _take_openings(self) -> None:
         if self._openings:
-            self._waiting.extend(self._openings.values())
+            self._waiting += [Job(_OPEN, row) for row in self._openings.values()]
             self._openings.clear()
 
     def _flush(self) -> None:
@@ -292,15 +296,15 @@ class GroupCommit:
 
     def _serve(self, connection: sqlite3.Connection, jobs: list[Job]) -> None:
         """Reads that came before any write do not wait for the commit; the others see what it wrote."""
-        first = next((place for place, job in enumerate(jobs) if job.kind is not Kind.READ), len(jobs))
+        first = next((place for place, job in enumerate(jobs) if job.kind is not _READ), len(jobs))
         for job in jobs[:first]:
             _read(connection, job)
         if first < len(jobs):
             if first:
                 self._call(self._answer, jobs[:first])
-            self._write(connection, [job for job in jobs[first:] if job.kind is not Kind.READ])
+            self._write(connection, [job for job in jobs[first:] if job.kind is not _READ])
             for job in jobs[first:]:
-                if job.kind is Kind.READ:
+                if job.kind is _READ:
                     _read(connection, job)
         self._call(self._answer, jobs[first:] or jobs)
 
@@ -322,7 +326,7 @@ class GroupCommit:
         Also before the connection is closed, for the last time. What the database does not take now, it never will."""
         rows, self._owed = self._owed, {}
         try:
-            self._transact(connection, [Job(Kind.CLOSE, row) for row in rows.values()], careful=True)
+            self._transact(connection, [Job(_CLOSE, row) for row in rows.values()], careful=True)
         except Exception as failure:
             if concerns_all(failure) or is_full(failure):
                 self._owed = rows
@@ -342,10 +346,10 @@ class GroupCommit:
         if isinstance(error, StoreUnavailable) and error.retry:
             self.failing = error
         for job in jobs:
-            if job.kind is Kind.CLOSE and (concerns_all(failure) or is_full(failure)):
+            if job.kind is _CLOSE and (concerns_all(failure) or is_full(failure)):
                 self._owe(job.what)
             job.result, job.error = None, _own(error)
-            self._lost = self._lost or job.kind is Kind.OPEN
+            self._lost = self._lost or job.kind is _OPEN
 
     def _owe(self, row: UsageRow) -> None:
         if len(self._owed) >= OWED:
@@ -355,7 +359,7 @@ class GroupCommit:
     def _tell_of_lost(self, jobs: list[Job]) -> None:
         """An opening has no waiter. Whoever waits for all openings (`opened`) is told; the closing will write the
         whole row."""
-        waiters = [job for job in jobs if job.kind is Kind.WRITE and job.what is barrier]
+        waiters = [job for job in jobs if job.kind is _WRITE and job.what is barrier]
         for job in waiters:
             job.error = job.error or self.failing or StoreUnavailable("A usage row could not be opened.")
         self._lost = self._lost and not waiters
@@ -375,16 +379,16 @@ class GroupCommit:
             raise
         for job in jobs:
             job.error = None
-            if job.kind is not Kind.RUN and job.what is not barrier:
+            if job.kind is not _RUN and job.what is not barrier:
                 self.failing = None
 
     def _apply(self, connection: sqlite3.Connection, jobs: list[Job], careful: bool) -> None:
         opened: dict[tuple[str, str], UsageRow] = {}
         closed: list[UsageRow] = []
         for job in jobs:
-            if job.kind is Kind.OPEN:
+            if job.kind is _OPEN:
                 opened[job.what.tenant, job.what.id] = job.what
-            elif job.kind is Kind.CLOSE:
+            elif job.kind is _CLOSE:
                 # Opened and closed in one batch: one insert.
                 opened.pop((job.what.tenant, job.what.id), None)
                 closed.append(job.what)
@@ -393,9 +397,9 @@ class GroupCommit:
         if closed:
             connection.executemany(self._sql.close_row, [usage_values(row, careful) for row in closed])
         for job in jobs:
-            if job.kind is Kind.WRITE:
+            if job.kind is _WRITE:
                 job.result = job.what(connection)
-            elif job.kind is Kind.RUN:
+            elif job.kind is _RUN:
                 connection.execute(*job.what)
 
 
