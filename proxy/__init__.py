@@ -40,7 +40,7 @@ The map of the house; imports run one way, from left to right:
                recollection, folding); compacting (compaction, tail, pins, ledger, completing, rules, kept, render), the
                narrative (narrating, summary, quoting, fence, gate, guards, language), the command, redaction; the
                account of a call (explaining, explanation, rehearsal, layout, shares), benefit; a kept conversation,
-               block by block (unfolded)
+               block by block (unfolded); what is to be awaited for work that seldom waits (done)
 """
 
 __version__ = "0.1.0"

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from proxy.core import overflow
+from proxy.core.done import DONE
 from proxy.core.errors import ClientLeft, InvalidReply, Overflow, TooLong, UpstreamError, WeirgateError
 from proxy.core.events import Broke, Ended, Remark
 from proxy.core.measure import block_tokens
@@ -186,17 +187,28 @@ class Attempt:
             raise InvalidReply("The upstream answered a streaming request with something else.")
         reader = SseReader(self._target.line_limit)
         normaliser = self._normaliser() if self._target.normalise else None
-        ended = False
+        ended = over = False
+        written = DONE
+
+        def take(chunk: bytes) -> bool:
+            """Called as chunks come. A client that must be waited for has taken enough."""
+            nonlocal ended, written
+            try:
+                ended = self._take(showing, reader.feed(chunk), normaliser)
+            finally:
+                # What came before an error in the same piece was said, and counts as said.
+                written = self._give(showing)
+            return ended or written is not DONE
+
         try:
-            async for chunk in response.chunks():
+            while not (ended or over):
                 try:
-                    ended = self._take(showing, reader.feed(chunk), normaliser)
-                finally:
-                    # What came before an error in the same piece was said, and counts as said.
-                    if data := self._due(showing):
-                        await showing.client.write(data)
-                if ended:
-                    break
+                    over = await response.pour(take)
+                except Exception:
+                    await written
+                    raise
+                await written
+                written = DONE
             if not ended:
                 self._take(showing, reader.finish(), normaliser)
         except LineTooLong:
@@ -228,18 +240,19 @@ class Attempt:
             showing.feed(heard)
         return False
 
-    def _due(self, showing: Showing) -> bytes:
-        """What is to be written now; whoever writes it does so himself, for each frame would pay for who stands
-        between."""
-        if self._first is None and showing.said:
+    def _give(self, showing: Showing) -> Awaitable[None]:
+        """Write what is due to the client, as `Client.write` does."""
+        data = showing.due()
+        if not data:
+            return DONE
+        if self._first is None:
             self._first = self._clock() - self.began
-        return showing.due()
+        return showing.client.write(data)
 
     async def _finish(self, showing: Showing) -> Reply:
         if not showing.complete:
             raise InvalidReply("The upstream's stream broke off before it finished.")
-        if data := self._due(showing):
-            await showing.client.write(data)
+        await self._give(showing)
         reply = showing.reply()
         if not showing.said:
             self._check_finish(reply)

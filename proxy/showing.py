@@ -7,6 +7,7 @@ reads into it. Nothing is given before the first content of a round, so that wha
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable
 from typing import Final, Protocol
 
 from proxy.core.events import Event, Said
@@ -32,8 +33,9 @@ class Client(Protocol):
     def tell(self, report: Report) -> None:
         """What the head will say of the prompt, if it has not gone out yet."""
 
-    async def write(self, data: bytes) -> None:
-        """Send a part of the stream, its head first. Waits while the client reads slowly."""
+    def write(self, data: bytes) -> Awaitable[None]:
+        """Send a part of the stream, its head first. DONE where it has been sent; else it is, once this is awaited:
+        while the client reads slowly."""
 
 
 class Whole:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from proxy.attempt import Attempt, Target
+from proxy.core.done import DONE
 from proxy.core.errors import TimedOut
 from proxy.core.steps import Call, Prompt, Report, Summarise
 from proxy.core.usage import UsageRow
@@ -44,9 +45,10 @@ class Nobody:
     def tell(self, report: Report) -> None:
         return None
 
-    async def write(self, data: bytes) -> None:
+    def write(self, data: bytes) -> Awaitable[None]:
         if self.deadline is not None:
             self.deadline.reschedule(min(asyncio.get_running_loop().time() + self.idle, self.ends))
+        return DONE
 
 
 class Asking(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ import msgspec
 
 from proxy.core.chain import message
 from proxy.core.conversation import Message, Reasoning, Text, concluded
+from proxy.core.done import DONE
 from proxy.core.errors import ClientError, Conflict, Rejected, ShuttingDown, StoreUnavailable, WeirgateError
 from proxy.core.steps import Call, Caller, Outcome, Reply, Report
 from proxy.dialects.chat.messages import read_message, write_message
@@ -68,9 +69,8 @@ class Listener:
         if self._client is not None:
             self._client.tell(report)
 
-    async def write(self, data: bytes) -> None:
-        if self._client is not None:
-            await self._client.write(data)
+    def write(self, data: bytes) -> Awaitable[None]:
+        return DONE if self._client is None else self._client.write(data)
 
 
 class Turn:
@@ -177,8 +177,8 @@ class Turn:
         self._report = report
         self._listener.tell(report)
 
-    async def write(self, data: bytes) -> None:
-        await self._listener.write(data)
+    def write(self, data: bytes) -> Awaitable[None]:
+        return self._listener.write(data)
 
     async def interjected(self) -> tuple[Message, ...]:
         """What was spoken into this turn since it was last asked."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from proxy.core.errors import StoreUnavailable
@@ -32,6 +32,7 @@ class Answer:
 
     def __init__(self, *pieces: Piece, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
         self._pieces = pieces
+        self._left = iter(pieces)
         self._status = status
         self._headers = {"content-type": "application/json", **(headers or {})}
         self.closed = 0
@@ -47,23 +48,30 @@ class Answer:
         return self._headers
 
     async def read(self) -> bytes:
-        return b"".join([piece async for piece in self.chunks()])
+        taken: list[bytes] = []
+        while not await self.pour(lambda piece: taken.append(piece) or False):  # type: ignore[func-returns-value]
+            pass
+        return b"".join(taken)
 
-    async def chunks(self) -> AsyncIterator[bytes]:
-        for piece in self._pieces:
+    async def pour(self, take: Callable[[bytes], bool]) -> bool:
+        for piece in self._left:
             if isinstance(piece, bytes):
-                yield piece
+                if take(piece):
+                    return False
             elif isinstance(piece, BaseException):
                 raise piece
             else:
                 async with asyncio.timeout(BOUND):
                     await (piece.wait() if isinstance(piece, asyncio.Event) else piece())
         self.read_whole = True
+        return True
 
     def leave(self, seconds: float = 1.0) -> None:
+        self._left = iter(self._pieces)
         self.left += 1
 
     async def close(self) -> None:
+        self._left = iter(self._pieces)
         self.closed += 1
 
 

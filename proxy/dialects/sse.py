@@ -20,6 +20,7 @@ _BLANK: Final = b"\n\n"
 _DATA: Final = b"data: "
 _NAMED: Final = len(_DATA)
 _FEED: Final = b"\n"
+_FED: Final = ord("\n")
 _RETURN: Final = ord("\r")
 
 
@@ -72,10 +73,11 @@ def _lines_fed(data: bytes, looked: int) -> tuple[list[SseEvent], bytes]:
     found: list[SseEvent] = []
     if looked and data.find(_BLANK, looked - 1) < 0:
         return found, data
-    start, feed = 0, data.find(_FEED)
-    while feed >= 0:
+    start, size = 0, len(data)
+    # An event that ends the piece, as most do, is the last one, and nothing is looked for behind it.
+    while start < size and (feed := data.find(_FEED, start)) >= 0:
         end = feed + 2
-        if data.startswith(_FEED, feed + 1):
+        if end <= size and data[feed + 1] == _FED:
             raw = data[start:end]
             found.append(SseEvent(raw=raw, data=raw[_NAMED:-2]) if raw.startswith(_DATA) else read_event(raw))
         else:
@@ -83,7 +85,7 @@ def _lines_fed(data: bytes, looked: int) -> tuple[list[SseEvent], bytes]:
             if end == 1:
                 break
             found.append(read_event(data[start:end]))
-        start, feed = end, data.find(_FEED, end)
+        start = end
     return found, data[start:]
 
 

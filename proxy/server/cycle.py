@@ -8,12 +8,14 @@ piece, and nobody waits for a body that is there already.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import MutableMapping
+from collections.abc import Awaitable, MutableMapping
 from typing import Any, Protocol, cast
 
 from uvicorn._types import HTTPScope
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from proxy.core.done import DONE, Later
 
 _BODILESS = (204, 304)
 _CONTROLS = bytes(range(32)) + b"\x7f"
@@ -137,16 +139,25 @@ class Cycle(RequestResponseCycle):
         body, self.body = self.body, b""
         return {"type": "http.request", "body": body, "more_body": self.more_body}
 
-    async def send(self, message: MutableMapping[str, Any]) -> None:  # type: ignore[override]
+    def send(self, message: MutableMapping[str, Any]) -> Awaitable[None]:  # type: ignore[override]
+        """At once, unless the client has yet to take what was sent before."""
         if self.flow.write_paused and not self.disconnected:
-            await self.flow.drain()
+            return Later(self._send_drained, message)
+        self._answer(message)
+        return DONE
+
+    async def _send_drained(self, message: MutableMapping[str, Any]) -> None:
+        await self.flow.drain()
+        self._answer(message)
+
+    def _answer(self, message: MutableMapping[str, Any]) -> None:
         if self.disconnected:
             return
         kind = message["type"]
-        if kind == "http.response.start" and not self.response_started:
-            self._begin(message["status"], message.get("headers", ()))
-        elif kind == "http.response.body" and self.response_started and not self.response_complete:
+        if kind == "http.response.body" and self.response_started and not self.response_complete:
             self._go_on(message.get("body", b""), message.get("more_body", False))
+        elif kind == "http.response.start" and not self.response_started:
+            self._begin(message["status"], message.get("headers", ()))
         else:
             raise RuntimeError(f"The message {kind} has no place here.")
 

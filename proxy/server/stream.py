@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
 
+from proxy.core.done import DONE, Later
 from proxy.core.errors import ClientLeft, ShuttingDown, StoreUnavailable
 from proxy.core.steps import Report
 from proxy.dialects.sse import comment
@@ -88,16 +89,28 @@ class Answering:
                 found.append((b"x-weirgate-max-output", b"%d" % report.output))
         return found
 
-    async def write(self, data: bytes) -> None:
-        """Send a part of the stream, its head first."""
+    def write(self, data: bytes) -> Awaitable[None]:
+        """Send a part of the stream, its head first. DONE where it has been sent: else it is, once this is awaited."""
+        if not self.begun or (self._lock is not None and self._lock.locked()):
+            return Later(self._write_behind, data)
+        self._quiet_since = asyncio.get_running_loop().time()
+        sent = self._send({"type": "http.response.body", "body": data, "more_body": True})
+        return sent if sent is DONE else Later(self._said, sent)
+
+    async def _write_behind(self, data: bytes) -> None:
+        """Behind the head, or a comment that the client has still to take."""
         self._saying = True
         if self._lock is not None and self._lock.locked():
             async with self._lock:
                 pass
         if not self.begun:
             await self._begin()
-        self._quiet_since = asyncio.get_running_loop().time()
-        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        self._saying = False
+        await self.write(data)
+
+    async def _said(self, sent: Awaitable[None]) -> None:
+        self._saying = True
+        await sent
         self._saying = False
 
     async def end(self, rest: tuple[bytes, ...]) -> None:

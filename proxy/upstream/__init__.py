@@ -6,7 +6,7 @@ Reading what the bytes mean is a dialect's work.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -33,7 +33,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Response(Protocol):
-    """An answer whose head has arrived. Exactly one of `read` and `chunks` is used, then `close`."""
+    """An answer whose head has arrived. Exactly one of `read` and `pour` is used, then `close`."""
 
     @property
     def status(self) -> int: ...
@@ -45,8 +45,10 @@ class Response(Protocol):
     async def read(self) -> bytes:
         """The whole body. Raises InvalidReply over the byte cap or on a truncated body, TimedOut on a deadline."""
 
-    def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it arrives. The same errors; a reset raises InvalidReply."""
+    async def pour(self, take: Callable[[bytes], bool]) -> bool:
+        """Give `take` the body as it arrives, at once, and not by way of the caller's task, until it says that it has
+        enough for now: the provider then waits until this is called again. Whether the body has ended. The same errors,
+        what `take` raised, and InvalidReply for a reset."""
 
     def leave(self, seconds: float = 1.0) -> None:
         """Instead of `close`, and without a wait: the reader has what it needs. Should the body end within `seconds`,

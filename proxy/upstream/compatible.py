@@ -17,7 +17,7 @@ import base64
 import re
 import socket
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, assert_never
 from urllib.parse import quote, unquote, urlsplit
 
@@ -28,9 +28,6 @@ from proxy.core.errors import InvalidReply, TimedOut, Unreachable, UpstreamError
 from proxy.upstream import Deadlines, Request
 from proxy.upstream.http1 import PIECE, WHOLE, Connection, Exchange, Fault
 from proxy.upstream.pool import Closed, Pool
-
-_PIECE: Final = 32 * 1024
-"""Bytes of a stream that are given on at once at most: what a client that reads slowly, or not at all, costs us."""
 
 _PREPARED: Final = 64
 """Request lines kept ready; there are a handful of paths."""
@@ -220,32 +217,21 @@ class HttpResponse(Exchange):
         parts, self.parts = self.parts, []
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def chunks(self) -> AsyncIterator[bytes]:
+    async def pour(self, take: Callable[[bytes], bool]) -> bool:
         self._check_coding()
-        return self
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
-
-    async def __anext__(self) -> bytes:
-        """What has arrived since the last call; waits only where nothing has."""
-        while not self.parts:
-            if self.fault is not None:
-                raise self._broken(self.fault)
-            if self.connection is None:
-                raise StopAsyncIteration
-            try:
-                await self.connection.expect(PIECE)
-            except BaseException:
-                self.abort()
-                raise
-        parts = self.parts
-        if self.held > _PIECE:
-            return self._first()
-        piece = parts[0] if len(parts) == 1 else b"".join(parts)
-        parts.clear()
-        self.held = 0
-        return piece
+        self.take = take
+        try:
+            while not self.hand_on():
+                if self.fault is not None:
+                    raise self._broken(self.fault)
+                if self.connection is None:
+                    return True
+                if await self.connection.expect(PIECE):
+                    return False
+        except BaseException:
+            self.abort()
+            raise
+        return False
 
     async def close(self) -> None:
         self.abort()
@@ -255,23 +241,6 @@ class HttpResponse(Exchange):
         its connection is used again, else it is closed."""
         if self.connection is not None:
             self.connection.leave(seconds)
-
-    def _first(self) -> bytes:
-        """The front of what is held, at most `_PIECE` bytes."""
-        parts = self.parts
-        if len(parts[0]) > _PIECE:
-            large = parts[0]
-            parts[:1] = [large[at : at + _PIECE] for at in range(0, len(large), _PIECE)]
-        size = count = 0
-        for part in parts:
-            if size + len(part) > _PIECE:
-                break
-            size += len(part)
-            count += 1
-        piece = b"".join(parts[:count])
-        del parts[:count]
-        self.held -= size
-        return piece
 
     def _check_coding(self) -> None:
         """We asked for identity; a compressed body is not unpacked (it may inflate a thousandfold)."""

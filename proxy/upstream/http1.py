@@ -2,8 +2,8 @@
 
 Here: framing (length, chunks, end of the connection), what may and what may not be used again, how much is read ahead,
 one timer. Never here: where a connection comes from (`pool`), what a failure is called (`compatible`), a task. The
-parser calls back, the loop calls back, and a reader waits for one future at most; an answer that came in one piece
-costs one wait. Numbers: docs/decisions.md.
+parser calls back, the loop calls back, and a reader waits for one future at most: an answer that came in one piece
+costs one wait, and so does a stream, whose pieces its reader takes as they come. Numbers: docs/decisions.md.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ _LINE: Final = 32
 _AHEAD: Final = 64 * 1024
 """Bytes of body that are read ahead of a reader before the provider is made to wait."""
 
+_PIECE: Final = 32 * 1024
+"""Bytes of a stream that are given on at once at most: what a client that reads slowly, or not at all, costs us."""
+
 _JOINED: Final = 64 * 1024
 """Up to this many bytes a body is copied behind its head, so that both leave in one piece."""
 
@@ -59,13 +62,19 @@ class Fault(Enum):
     """We closed it: the reader left, or the pool was closed."""
 
 
+def _nothing(piece: bytes) -> bool:
+    """Takes nothing yet."""
+    return True
+
+
 class Exchange:
     """One request's answer, filled by its connection.
 
     `status` is 0 until the head has come, `fields` are its header lines (names in lower case, repeated ones joined),
     `parts` is the body that nobody has taken yet, `held` its bytes. `whole` says that the body has come to its end,
     `fault` why it never will. `ends` and `idle` are deadlines: the loop's time by which all must be over, and seconds
-    between two pieces while somebody waits for one. `most` bounds a body that is gathered whole.
+    between two pieces while somebody waits for one. `most` bounds a body that is gathered whole. `take` is given the
+    pieces while its reader waits for some, and says whether it has enough for now; so is the reader told who waits.
     """
 
     __slots__ = (
@@ -78,6 +87,7 @@ class Exchange:
         "most",
         "parts",
         "status",
+        "take",
         "waiter",
         "wants",
         "whole",
@@ -95,12 +105,50 @@ class Exchange:
         self.whole = False
         self.fault: Fault | None = None
         self.wants = HEAD
-        self.waiter: asyncio.Future[None] | None = None
+        self.take: Callable[[bytes], bool] = _nothing
+        self.waiter: asyncio.Future[bool] | None = None
 
-    def wake(self) -> None:
+    def wake(self, *, enough: bool = False) -> None:
         waiter, self.waiter = self.waiter, None
         if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+            waiter.set_result(enough)
+
+    def fail(self, problem: Exception) -> None:
+        """The reader failed while he was given a piece."""
+        waiter, self.waiter = self.waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_exception(problem)
+
+    def hand_on(self) -> bool:
+        """Give `take` what is held; whether it has enough."""
+        parts = self.parts
+        while parts:
+            if self.held > _PIECE:
+                piece = self._first()
+            else:
+                piece = parts[0] if len(parts) == 1 else b"".join(parts)
+                parts.clear()
+                self.held = 0
+            if self.take(piece):
+                return True
+        return False
+
+    def _first(self) -> bytes:
+        """The front of what is held, at most `_PIECE` bytes."""
+        parts = self.parts
+        if len(parts[0]) > _PIECE:
+            large = parts[0]
+            parts[:1] = [large[at : at + _PIECE] for at in range(0, len(large), _PIECE)]
+        size = count = 0
+        for part in parts:
+            if size + len(part) > _PIECE:
+                break
+            size += len(part)
+            count += 1
+        piece = b"".join(parts[:count])
+        del parts[:count]
+        self.held -= size
+        return piece
 
     def abort(self) -> None:
         """Close the connection unless the body has come to its end. Safe to call twice."""
@@ -187,7 +235,7 @@ class Connection(asyncio.Protocol):
         """Whether not a byte of the answer has come."""
         return not self._dry and not self._headed
 
-    def start(self, exchange: Exchange, head: bytes, body: bytes, due: float) -> asyncio.Future[None]:
+    def start(self, exchange: Exchange, head: bytes, body: bytes, due: float) -> asyncio.Future[bool]:
         """Write a request; to be awaited: the head of its answer, or a fault. `due` is the loop's time by which the
         head must have come. The connection is `usable` and has no exchange."""
         self._exchange = exchange
@@ -216,8 +264,9 @@ class Connection(asyncio.Protocol):
             self._alarm = due
             self._timer = self._loop.call_at(due, self._ring)
 
-    def expect(self, wants: int) -> asyncio.Future[None]:
-        """To be awaited by the reader: what it `wants`, the end, or a fault. Until then the idle deadline runs."""
+    def expect(self, wants: int) -> asyncio.Future[bool]:
+        """To be awaited by the reader: what it `wants`, the end, or a fault. Until then the idle deadline runs.
+        Whoever wants pieces is given them meanwhile, and told whether he said that he has enough."""
         exchange = self._exchange
         assert exchange is not None
         exchange.wants = wants
@@ -365,9 +414,25 @@ class Connection(asyncio.Protocol):
                 self._fail(exchange, Fault.OVERSIZED)
             else:
                 self._due = self._patience(exchange)
-        elif exchange.parts if wants == PIECE else exchange.status:
-            self._due = exchange.ends  # while nobody waits only the end counts: a slow reader is no idle provider
+        elif wants == PIECE:
+            if exchange.parts and not exchange.waiter.done():
+                self._hand_on(exchange)
+        elif exchange.status:
+            self._due = exchange.ends
             exchange.wake()
+
+    def _hand_on(self, exchange: Exchange) -> None:
+        """Give the reader who waits for pieces what is held."""
+        try:
+            enough = exchange.hand_on()
+        except Exception as problem:
+            exchange.fail(problem)
+            return
+        if enough:
+            self._due = exchange.ends  # while nobody waits only the end counts: a slow reader is no idle provider
+            exchange.wake(enough=True)
+        else:
+            self._due = self._patience(exchange)
 
     def _patience(self, exchange: Exchange) -> float:
         """Until when the next piece must have come."""

@@ -47,6 +47,10 @@ def answering(wire: Wire, hold: float = 60.0, ping: float = 60.0) -> Answering:
     return Answering(wire, "req_1", hold=hold, ping=ping)
 
 
+async def written(one: Answering, data: bytes) -> None:
+    await one.write(data)
+
+
 REPORT = Report(conversation="conv_1", tokens=6120, window=8192, compaction="auto")
 
 
@@ -113,7 +117,7 @@ async def test_a_client_that_has_still_to_take_what_is_said_gets_no_comment() ->
     wire = Wire()
     one = answering(wire, hold=0, ping=0.001)
     wire.open.clear()
-    saying = asyncio.create_task(one.write(b"data: 1\n\n"))
+    saying = asyncio.create_task(written(one, b"data: 1\n\n"))
     one.hold()
     loop = asyncio.get_running_loop()
     turned: asyncio.Future[None] = loop.create_future()
@@ -137,7 +141,7 @@ async def test_what_is_said_while_a_comment_is_on_its_way_comes_behind_it() -> N
     turned: asyncio.Future[None] = loop.create_future()
     loop.call_later(0.01, turned.set_result, None)
     await turned
-    saying = asyncio.create_task(one.write(b"data: 1\n\n"))
+    saying = asyncio.create_task(written(one, b"data: 1\n\n"))
     wire.open.set()
     async with asyncio.timeout(BOUND):
         await saying
@@ -158,7 +162,7 @@ async def test_parts_written_at_once_do_not_mix_and_the_head_is_sent_once() -> N
     wire = Wire()
     one = answering(wire)
     wire.open.clear()
-    tasks = [asyncio.create_task(one.write(b"data: %d\n\n" % number)) for number in range(5)]
+    tasks = [asyncio.create_task(written(one, b"data: %d\n\n" % number)) for number in range(5)]
     wire.open.set()
     async with asyncio.timeout(BOUND):
         await asyncio.gather(*tasks)

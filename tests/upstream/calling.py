@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from proxy.core.errors import WeirgateError
-from proxy.upstream import Deadlines, Request
+from proxy.upstream import Deadlines, Request, Response
 from proxy.upstream.compatible import CompatibleUpstream
 from tests.fakes import Handler, Script, ScriptedUpstream, SeenRequest, chat_reply
 
@@ -53,10 +53,22 @@ async def whole(upstream: CompatibleUpstream, request: Request = CALL) -> bytes:
         await response.close()
 
 
+async def pieces(response: Response) -> AsyncIterator[bytes]:
+    """What comes of its body, one piece for each time that one is asked for."""
+    taken: list[bytes] = []
+
+    def take(piece: bytes) -> bool:
+        taken.append(piece)
+        return True
+
+    while not await response.pour(take):
+        yield taken.pop()
+
+
 async def streamed(upstream: CompatibleUpstream, request: Request = CALL) -> list[bytes]:
     response = await upstream.send(request)
     try:
-        return [chunk async for chunk in response.chunks()]
+        return [chunk async for chunk in pieces(response)]
     finally:
         await response.close()
 

@@ -16,6 +16,7 @@ from tests.upstream.calling import (
     client,
     closed_port,
     pair,
+    pieces,
     raw_server,
     streamed,
     whole,
@@ -134,7 +135,7 @@ async def test_a_stream_arrives_as_it_is_sent() -> None:
 
     async with pair(slowly) as (_, upstream):
         response = await upstream.send(CALL)
-        chunks = response.chunks()
+        chunks = pieces(response)
         assert await anext(chunks) == b'data: {"n":1}\n\n'
         going.set()
         assert [chunk async for chunk in chunks] == [b'data: {"n":2}\n\n']

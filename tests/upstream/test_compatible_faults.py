@@ -28,6 +28,7 @@ from tests.upstream.calling import (
     deadlines,
     either,
     pair,
+    pieces,
     raw_server,
     says_nothing,
     whole,
@@ -181,7 +182,7 @@ async def test_the_total_deadline_also_holds_while_nothing_reads() -> None:
 
     async with pair(endless, limits=deadlines(total=SHORT)) as (up, upstream):
         response = await upstream.send(CALL)
-        chunks = response.chunks()
+        chunks = pieces(response)
         await anext(chunks)
         await up.ledger[0].gone.wait()
         with pytest.raises(TimedOut, match="complete within"):
@@ -202,7 +203,7 @@ async def test_a_slow_reader_is_not_an_idle_provider_and_does_not_hide_one(goes_
 
     async with pair(two, limits=deadlines(idle=0.1)) as (_, upstream):
         response = await upstream.send(CALL)
-        chunks = response.chunks()
+        chunks = pieces(response)
         await anext(chunks)
         # Longer than the idle deadline, counted by the loop's own clock: this is the slow reader.
         over = asyncio.Event()
@@ -254,7 +255,7 @@ async def _drain(ask: object, response: object) -> None:
     if ask is whole:
         await response.read()  # type: ignore[attr-defined]
     else:
-        async for _ in response.chunks():  # type: ignore[attr-defined]
+        async for _ in pieces(response):  # type: ignore[arg-type]
             pass
 
 

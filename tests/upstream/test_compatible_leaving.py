@@ -24,6 +24,7 @@ from tests.upstream.calling import (
     cancelled,
     client,
     pair,
+    pieces,
     streamed,
     whole,
 )
@@ -79,7 +80,7 @@ async def test_an_abandoned_answer_is_closed_and_never_read_by_the_next_call() -
 
     async with pair(mine, max_connections=1) as (up, upstream):
         response = await upstream.send(Request(path="/x", body=b'{"model":"a"}'))
-        assert b"canary-a" in await anext(response.chunks())
+        assert b"canary-a" in await anext(pieces(response))
         await response.close()
         await response.close()
         assert await whole(upstream, Request(path="/x", body=b'{"model":"b"}')) == b"canary-b-one"

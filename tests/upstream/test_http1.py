@@ -15,6 +15,7 @@ from proxy.core.errors import UpstreamError
 from proxy.upstream import Deadlines
 from proxy.upstream.compatible import HttpResponse
 from proxy.upstream.http1 import Connection, Fault
+from tests.upstream.calling import pieces
 
 T = TypeVar("T")
 LIMITS = Deadlines()
@@ -193,9 +194,9 @@ def test_an_answer_is_the_same_however_it_is_cut(
 async def taken(answer: HttpResponse, stream: bool) -> bytes:
     if not stream:
         return await answer.read()
-    pieces = [piece async for piece in answer.chunks()]
-    assert all(0 < len(piece) <= 32 * 1024 for piece in pieces)
-    return b"".join(pieces)
+    taken = [piece async for piece in pieces(answer)]
+    assert all(0 < len(piece) <= 32 * 1024 for piece in taken)
+    return b"".join(taken)
 
 
 @given(answers(), places, st.integers(0, 5000), st.binary(min_size=1, max_size=3))
@@ -210,9 +211,9 @@ def test_a_damaged_answer_is_the_same_however_it_is_cut(
     data = data[:where] + damage + data[where + len(damage) :]
     with asyncio.Runner() as runner:
         outcomes = []
-        for pieces in ([data], cut(data, at), [data[n : n + 1] for n in range(len(data))]):
+        for parts in ([data], cut(data, at), [data[n : n + 1] for n in range(len(data))]):
             call = Call(runner.get_loop())
-            call.feed(*pieces)
+            call.feed(*parts)
             call.end()
             outcomes.append((call.answer.status, call.answer.fields, call.answer.fault, b"".join(call.answer.parts)))
             assert call.answer.whole == (call.answer.fault is None)
@@ -390,7 +391,7 @@ def test_the_provider_waits_while_nobody_reads_and_goes_on_when_somebody_does(
 
     async def read() -> int:
         size = 0
-        chunks = call.answer.chunks()
+        chunks = pieces(call.answer)
         while size < 70_000:
             size += len(await anext(chunks))
         waiting = asyncio.create_task(more(chunks))
@@ -424,7 +425,7 @@ def test_the_idle_deadline_rests_while_nobody_waits(loop: asyncio.AbstractEventL
     call.feed(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n")
 
     async def read() -> list[bytes]:
-        chunks = call.answer.chunks()
+        chunks = pieces(call.answer)
         loop.call_soon(call.feed, b"a")  # so that the first is waited for
         got = [await anext(chunks)]
         await asyncio.sleep(0.15)  # a slow client

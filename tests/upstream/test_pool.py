@@ -29,6 +29,7 @@ from tests.upstream.calling import (
     closed_port,
     deadlines,
     pair,
+    pieces,
     raw_server,
     streamed,
     whole,
@@ -185,7 +186,7 @@ async def test_what_arrived_before_a_stream_broke_is_given_on() -> None:
         await up.idle(connections=0)
         got = b""
         with pytest.raises(InvalidReply):
-            async for piece in response.chunks():
+            async for piece in pieces(response):
                 got += piece
         assert got == b'data: {"n":0}\n\ndata: {"n":1}\n\ndata: {"n":2}\n\n'
 
@@ -248,7 +249,7 @@ async def test_a_stream_that_is_left_gives_its_connection_back_when_it_ends() ->
     go = asyncio.Event()
     async with pair(late_end) as (up, upstream):
         response = await upstream.send(CALL)
-        await anext(response.chunks())
+        await anext(pieces(response))
         response.leave(LONG)
         assert upstream.in_flight == 1
         go.set()
@@ -322,7 +323,7 @@ async def test_a_stream_that_is_cancelled_closes_its_connection_even_if_nobody_c
         reads = asyncio.Event()
 
         async def read() -> None:
-            async for _ in response.chunks():
+            async for _ in pieces(response):
                 reads.set()
 
         task = asyncio.create_task(read())

@@ -16,12 +16,9 @@ import msgspec
 from proxy.core.errors import InvalidReply
 from proxy.core.events import Event, Said
 
-_WRITTEN: Final = re.compile(rb'(?:[^"\\\x00-\x1f]++|\\["\\/bfnrt])++')
-"""The inside of a JSON string without Unicode escapes."""
 _PADDING: Final = re.compile(rb'[ !#-\[\]-~]*+"\}')
 _PADDED: Final = b'"obfuscation":"'
 """OpenAI's name for a string that hides how long a piece of text is."""
-_BACKSLASH: Final = ord("\\")
 _STRING: Final = msgspec.json.Decoder(str)
 
 
@@ -38,20 +35,22 @@ class Like(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def read(self, raw: bytes, data: bytes) -> Said | None:
         """What a frame says that differs from this one in nothing else; None where it does, or may."""
         before, behind = self.before, self.behind
+        if not data.startswith(before):
+            return None
         start = len(before)
-        found = _WRITTEN.match(data, start) if data.startswith(before) else None
-        if found is None:
+        if self.padded:
+            end = data.find(behind, start)
+            if end < 0 or _PADDING.fullmatch(data, end + len(behind)) is None:
+                return None
+        elif data.endswith(behind):
+            end = len(data) - len(behind)
+        else:
             return None
-        end = found.end()
-        rest = end + len(behind)
-        if not data.startswith(behind, end) or (
-            _PADDING.fullmatch(data, rest) is None if self.padded else rest != len(data)
-        ):
-            return None
-        inner = data[start:end]
         try:
-            text = _STRING.decode(b'"%b"' % inner) if _BACKSLASH in inner else inner.decode()
-        except (UnicodeDecodeError, msgspec.DecodeError):
+            text = _STRING.decode(data[start - 1 : end + 1])  # with its quotes, which `before` and `behind` hold
+        except msgspec.DecodeError:
+            return None
+        if not text:
             return None
         if self.thought:
             return Said(raw=raw, choice=self.choice, reasoning=text)

@@ -83,5 +83,6 @@ def test_what_was_learned_from_one_frame_tells_the_next_without_reading_it() -> 
     like = likeness(said, b'{"content":"a"}', lambda raw, data: Said(raw=raw, text=data[12:-2].decode()))
     assert like is not None
     assert like.read(b"s", b'{"content":"\\"b\\n"}') == Said(raw=b"s", text='"b\n')
-    assert like.read(b"s", b'{"content":"\\u0041"}') is None
+    assert like.read(b"s", b'{"content":"\\u0041"}') == Said(raw=b"s", text="A")
+    assert like.read(b"s", b'{"content":"\\ud800"}') is None
     assert like.read(b"s", b'{"content":""}') is None
