@@ -14,7 +14,7 @@ from typing import Final, Protocol
 LEAST: Final = 64 * 1024
 """Bytes still to come below which a body is passed on as its parts come."""
 
-_AHEAD: Final = 32
+_AHEAD: Final = 64
 """Memory taken, as a multiple of what has come: a client that declares much and sends nothing costs nothing."""
 
 

@@ -33,6 +33,8 @@ _ALIKE: Final = 4
 """Conversations kept that are alike up to the place they are looked for at."""
 _MESSAGE: Final = 600
 """Bytes that a message costs beside its own, about."""
+_JOINED: Final = 1 << 16
+"""Bytes of a piece of text that has grown enough."""
 _TOOLS: Final = 16 << 20
 _NAME: Final = b'"messages"'
 _OPENING: Final = re.compile(rb'"messages"\s*+:\s*+\[\s*+')
@@ -41,38 +43,69 @@ _COMMA: Final = re.compile(rb"\s*+,\s*+")
 _Place = tuple[str, str, int, bytes]
 
 
-class _Entry(msgspec.Struct, frozen=True, gc=False):
-    """`body[start:end]` are the messages of `past`, with `comma` between them."""
+class _Text(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """Bytes in pieces, `size` of them: a history that grows keeps those that it has, so that none are moved, and the
+    body of its newest call is not held."""
+
+    pieces: tuple[bytes, ...]
+    size: int
+
+    def stands(self, body: bytes, start: int, low: int, high: int) -> bool:
+        """Whether those from `low` to `high` stand in `body`, which has the first at `start`."""
+        at = 0
+        for piece in self.pieces:
+            end = at + len(piece)
+            if low < end and at < high:
+                first = max(low, at)
+                part = piece if low <= at and end <= high else memoryview(piece)[first - at : high - at]
+                if not body.startswith(part, start + first):
+                    return False
+            at = end
+        return True
+
+    def grown(self, upto: int, rest: bytes) -> _Text:
+        """The first `upto`, and `rest` behind them."""
+        kept: list[bytes] = []
+        left = upto
+        for piece in self.pieces:
+            if left > 0:
+                kept.append(piece[:left])  # itself where it is no longer
+                left -= len(piece)
+        if len(kept) > 1 and len(kept[-1]) < _JOINED:
+            rest = kept.pop() + rest
+        return _Text((*kept, rest), sum(map(len, kept)) + len(rest))
+
+
+class _Entry(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """`text` are the messages of `past`, with `comma` between them."""
 
     past: Past
     comma: bytes
     place: _Place
-    body: bytes
-    start: int
-    end: int
+    text: _Text
 
     def shared(self, body: bytes, start: int, count: int, at: int) -> tuple[int, int]:
         """How many of the messages stand in `body` from `start` on, a comma behind each, and where they end. `count`
         of them are known to, and end at `at`."""
-        messages = self.past.messages
+        messages, comma, text = self.past.messages, self.comma, self.text
         if count == len(messages):
             return count, at
-        mine, moved = memoryview(self.body), self.start - start
-        end = self.end - moved
-        last = end - len(messages[-1].wire or b"")  # some clients write their newest message anew with each call
-        if body.startswith(mine[at + moved : last + moved], at):
-            whole = body.startswith(mine[last + moved : self.end], last) and body.startswith(self.comma, end)
-            return (len(messages), end + len(self.comma)) if whole else (len(messages) - 1, last)
-        sizes = [len(item.wire or b"") + len(self.comma) for item in messages[count:-1]]
-        ends = list(accumulate(sizes, initial=at))
+        known = at - start
+        last = text.size - len(messages[-1].wire or b"")  # some clients write their newest message anew with each call
+        if text.stands(body, start, known, last):
+            if text.stands(body, start, last, text.size) and body.startswith(comma, start + text.size):
+                return len(messages), start + text.size + len(comma)
+            return len(messages) - 1, start + last
+        sizes = [len(item.wire or b"") + len(comma) for item in messages[count:-1]]
+        ends = list(accumulate(sizes, initial=known))
         low, high = 0, len(sizes)
         while low < high:  # of what is left the half that stands in front
             middle = (low + high + 1) // 2
-            if body.startswith(mine[ends[low] + moved : ends[middle] + moved], ends[low]):
+            if text.stands(body, start, ends[low], ends[middle]):
                 low = middle
             else:
                 high = middle - 1
-        return count + low, ends[low]
+        return count + low, start + ends[low]
 
 
 class Beginnings:
@@ -195,16 +228,21 @@ class Own:
         if comma is None:
             return
         known = self._known if before[: self._known] == messages[: self._known] else 0
-        end = self._end if known else start
+        at = self._end if known else start
         rest = comma[0].join([item.wire or b"" for item in messages[known:]])
-        if not body.startswith(rest, end):
-            return  # its commas differ, or one was repaired: where its messages lie is not known
-        size = _PLACES[bisect_right(_PLACES, end + len(rest) - start) - 1]
+        if not body.startswith(rest, at):
+            return  # its commas differ: where its messages lie is not known
+        end = at + len(rest)
+        if used is None or not known:
+            text = _Text((body[start:end],), end - start)
+        else:
+            upto = at - start - len(comma[0])
+            text = used.text.grown(upto, body[start + upto : end])
+        size = _PLACES[bisect_right(_PLACES, end - start) - 1]
         place = (*self._owner, size, body[start + size - _WINDOW : start + size])
         # Where the newest message was written anew, too.
         continued = before[:-1] == messages[: max(0, len(before) - 1)]
-        entry = _Entry(past, comma[0], place, body, start, end + len(rest))
-        self._memory.keep(entry, used if continued else None)
+        self._memory.keep(_Entry(past, comma[0], place, text), used if continued else None)
 
 
 def _start(body: bytes) -> int | None:
@@ -221,4 +259,4 @@ def _shares(entry: _Entry, found: tuple[_Entry, int, int]) -> bool:
 
 def _weight(entry: _Entry) -> int:
     # Messages have their bytes once more, and blocks the text a third time, decoded.
-    return 2 * entry.past.wire + len(entry.body) + _MESSAGE * len(entry.past.messages)
+    return 2 * entry.past.wire + entry.text.size + _MESSAGE * len(entry.past.messages)
