@@ -16,6 +16,8 @@ LEAST: Final = 64 * 1024
 
 _AHEAD: Final = 64
 """Memory taken, as a multiple of what has come: a client that declares much and sends nothing costs nothing."""
+_FIRST: Final = 2 * 1024 * 1024
+"""Bytes that are taken at least."""
 
 
 class Connection(Protocol):
@@ -84,7 +86,7 @@ class Arriving(asyncio.BufferedProtocol):
 
     def _grown(self) -> memoryview:
         """The memory, with room for more; what is in it stays."""
-        self._room = min(self._size, max(self._came, LEAST) * _AHEAD)
+        self._room = min(self._size, max(_FIRST, self._came * _AHEAD))
         self._memory.seek(self._room - 1)
         self._memory.write(b"\0")
         return self._memory.getbuffer()
