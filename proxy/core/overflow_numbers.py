@@ -202,8 +202,8 @@ def _pair(line: str, parts: dict[str, int]) -> None:
     if _OTHER_UNITS.search(line) and "token" not in line:
         return
     surplus = parts.get("over")
-    none = {surplus, *_found((_OVER,), line)}
-    limits = [parts["limit"]] if "limit" in parts else [n for n in _found(_LIMITS, line) if n not in none]
+    over = {surplus, *_found((_OVER,), line)}
+    limits = [parts["limit"]] if "limit" in parts else [n for n in _found(_LIMITS, line) if n not in over]
     requests = [parts["requested"]] if "requested" in parts else [n for n in _found(_REQUESTS, line) if n != surplus]
     for limit in limits:
         larger = next((request for request in requests if request > limit), None)
